@@ -19,7 +19,7 @@ BASE ?= HEAD~1
 LINE ?= keys-100000
 PAIRS ?= 5
 
-.PHONY: help install run test test-plain test-spark test-long coverage lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-pairs chaos soak fuzz compatibility graph clean java
+.PHONY: help install run test test-plain test-spark test-long coverage lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-pairs chaos soak fuzz compatibility reference graph docs clean java browser
 
 help:
 	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
@@ -39,8 +39,10 @@ help:
 	@echo 'make bench-io  what files and PostgreSQL as sinks cost a job'
 	@echo 'make bench-pairs  one line of the benchmark on two revisions, interleaved; BASE=main~10 LINE=keys-100000 PAIRS=5'
 	@echo 'make fuzz      damage a savepoint in many ways, see that each is refused; MUTATIONS=10000'
-	@echo 'make compatibility   write docs/compatibility.md anew from PyFlink and this code'
-	@echo 'make graph     draw how the packages import each other, layer by layer: docs/import-graph.svg'
+	@echo 'make compatibility   write docs/migrate/compatibility.md anew from PyFlink and this code'
+	@echo 'make reference  write the settings, commands and errors in docs/reference from the code'
+	@echo 'make graph     draw how the packages import each other, layer by layer: docs/internals/import-graph.svg'
+	@echo 'make docs      build the documentation site in build/site; warnings are errors'
 	@echo 'make clean     remove $(VENV), caches and build output'
 
 install: $(STAMP)
@@ -61,7 +63,7 @@ test-plain: $(STAMP)
 test-spark: $(CLASSES)
 	$(PY) -m pytest -m 'spark and not slow and not long' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
 
-test-long: $(CLASSES)
+test-long: $(CLASSES) | browser
 	$(PY) -m pytest -m 'slow or long' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
 
 coverage: $(STAMP)
@@ -113,8 +115,16 @@ fuzz: $(STAMP)
 compatibility: $(STAMP)
 	$(PY) -m scripts.compatibility
 
+reference: $(STAMP)
+	$(PY) -m scripts.reference
+
 graph: $(STAMP)
 	$(PY) -m scripts.import_graph
+
+docs: $(STAMP)
+	$(PY) -m sphinx -W --keep-going -q -j auto -b html docs build/site
+	@$(PY) -m scripts.site_links build/site
+	@echo 'Open build/site/index.html in a browser.'
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
@@ -123,6 +133,9 @@ clean:
 
 java:
 	@sh scripts/java.sh
+
+browser:
+	@sh scripts/browser.sh
 
 # See scripts/class_archive.py: made once, 40 s of CPU, and 7 s less for each of the JVMs that tests start.
 $(CLASSES): $(STAMP) scripts/class_archive.py

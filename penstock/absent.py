@@ -111,7 +111,7 @@ def _alternative(fullname: str) -> str | None:
 
 
 def _message(name: str, text: str) -> str:
-    return f"{name}: {text} (docs/compatibility.md has every name of PyFlink.)"
+    return f"{name}: {text} (docs/migrate/compatibility.md has every name of PyFlink.)"
 
 
 sys.meta_path.append(_Finder())

@@ -1,4 +1,4 @@
-"""What is said of PyFlink's names that are absent here, or differ: the hand-written half of docs/compatibility.md.
+"""What is said of PyFlink's names that are absent here, or differ: the hand-written half of docs/migrate/compatibility.md.
 
 `penstock.absent` raises with these texts, `make compatibility` makes the page from them. An entry for a name that is
 there, or that PyFlink does not have, fails that.
@@ -308,7 +308,7 @@ ABSENT: tuple[tuple[str, str], ...] = (
 what is said when a program asks for one. The names of an absent module need an entry only where a package passes
 them on."""
 
-_KEYS = "keys are numbers, strings, bytes, dates, tuples of these and the like: docs/keys.md"
+_KEYS = "keys are numbers, strings, bytes, dates, tuples of these and the like: docs/write/keys.md"
 _PRINT = "the driver prints, when the epoch is complete, so a line is never taken back"
 _SLOT_NAME = "only shown in the plan: Spark gives tasks their cores"
 _SETTINGS = "an unknown key is an error; spark.* goes to Spark"

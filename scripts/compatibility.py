@@ -1,4 +1,4 @@
-"""Writes docs/compatibility.md: every public name of PyFlink's DataStream API, and whether it is here.
+"""Writes docs/migrate/compatibility.md: every public name of PyFlink's DataStream API, and whether it is here.
 
 `make compatibility` runs it. What it finds itself: which names there are, and which calls they take. What is said of
 absent and differing names is written by hand in penstock/compatibility.py; an entry there that is no longer true, and
@@ -22,7 +22,7 @@ from penstock.compatibility import DIFFERS
 from scripts.pyflink_names import Name, Parameter, public_names
 from scripts.pyflink_wheel import RELEASE, file_names, read
 
-PAGE = Path(__file__).parents[1] / "docs" / "compatibility.md"
+PAGE = Path(__file__).parents[1] / "docs" / "migrate" / "compatibility.md"
 PACKAGES = ("common", "datastream", "metrics", "util")
 WITHOUT_NAMES = ("table", "java_gateway")
 """Modules that are absent as a whole and that nobody wants listed name by name."""

@@ -1,4 +1,4 @@
-"""Draw how penstock's packages import each other: `make graph` writes docs/import-graph.svg.
+"""Draw how penstock's packages import each other: `make graph` writes docs/internals/import-graph.svg.
 
 The rows are the layers of the import contract in pyproject.toml, from the top to the bottom. An arrow runs from a
 package to one that it imports, and its width grows with the number of modules that do. Arrows to the next row are
@@ -20,7 +20,7 @@ from xml.sax.saxutils import escape, quoteattr
 import grimp
 
 HERE = Path(__file__).parents[1]
-TARGET = HERE / "docs" / "import-graph.svg"
+TARGET = HERE / "docs" / "internals" / "import-graph.svg"
 
 Edges = Counter[tuple[str, str]]
 """By importing and imported package, how many modules of the first import the second."""

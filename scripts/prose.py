@@ -27,10 +27,10 @@ PHRASES = {
     r"besides?": "next to, alongside, concurrently; in addition to",
     r"so-many|so-manieth|so many": "n, every n-th; or give the number",
     r"told": "passed, reported, notified, configured",
-    r"(?:of|on) (?:its|their|one's|your|our|his) own": "its own X, a dedicated X, by itself",
+    r"of (?:its|their|one's|your|our|his) own": "its own X, a dedicated X, by itself",
     r"as (?:it is|it was|they are|they were)": "unchanged, in place",
     r"what (?:is|are|was|were)": "name the thing",
-    r"(?:is|are|was|were) (?:no|none)": "is not a; has no; does not exist",
+    r"(?:is|are|was|were) (?-i:no|none)": "is not a; has no; does not exist",
     r"so that [^.;:]*?\b(?:not|no|never|none)": "to keep X from; otherwise",
     r"may": "can (ability, permission), might (possibility)",
 }

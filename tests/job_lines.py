@@ -7,7 +7,7 @@ _END = re.compile(
     r"Job '[^']+' (finished|failed|stopped|was cancelled) after .*: [\d,]+ epochs?, [\d,]+ records?\..*\n"
 )
 
-_REMOVED = re.compile(r"Removed the checkpoints of a job that is over: .*\.\n")
+_REMOVED = re.compile(r"Removed the checkpoints of a finished job: .*\.\n")
 
 
 def without_job_lines(printed: str, jobs: int = 1) -> str:

@@ -1,7 +1,7 @@
-"""Bases: all of a block's state in one file, merged from the base before and its deltas.
+"""Bases: the complete state of a block in one file, merged from the previous base and its deltas.
 
-A block gets a new base when its deltas outgrow the old one, so what is written for bases stays in proportion to what
-is written for deltas, and a new replica reads at most about three times the state.
+A block gets a new base when its deltas outgrow the old one. The bytes written for bases therefore stay proportional to
+the bytes written for deltas, and a new replica reads at most about three times the state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.state.replica import StateHistory
 from penstock.state.storage import Storage
 
 LONGEST_WALK = 500
-"""Epochs after which a block gets a base however little changed: a new replica walks through all manifests since."""
+"""Epochs after which a block gets a base regardless of changes: a new replica walks all manifests since its base."""
 
 
 SAVED_STATE = "state"
@@ -31,12 +31,12 @@ SAVED_STATE = "state"
 
 
 def base_folder(number: int) -> str:
-    """Of the bases of one checkpoint."""
+    """Return the folder of the bases of one checkpoint."""
     return f"bases/{number:012d}"
 
 
 class Block(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """A block of an operator's state, and how many key groups the operator has."""
+    """A block of an operator's state, and the number of the operator's key groups."""
 
     uid: str
     number: int
@@ -44,7 +44,7 @@ class Block(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 def keyed_blocks(graph: PhysicalGraph) -> list[Block]:
-    """All blocks of all keyed operators."""
+    """Return all blocks of all keyed operators."""
     return [
         Block(uid=chain.operators[0].uid, number=number, max_parallelism=chain.max_parallelism)
         for chain in graph.chains
@@ -54,9 +54,9 @@ def keyed_blocks(graph: PhysicalGraph) -> list[Block]:
 
 
 def merge_block(storage: Storage, version: Version, block: Block, into: Storage | None = None) -> BaseHandle:
-    """Write a base of the block as of `version`. Content-named, so a repeat writes the same.
+    """Write a base of the block as of `version`. Its name is derived from its content, so writing it is idempotent.
 
-    `into`: the savepoint that it is for; else it is one of the lineage's own.
+    `into` is the savepoint that the base is for, if any; otherwise it belongs to the lineage.
     """
     groups = block_groups(ManifestChain(storage, version), block.uid, block.number, block.max_parallelism)
     expired = left_out_of_bases(load(storage, version.id, version.digest)[0], block.uid)
@@ -73,8 +73,8 @@ def merge_block(storage: Storage, version: Version, block: Block, into: Storage 
 
 
 def block_groups(history: StateHistory, uid: str, block: int, max_parallelism: int) -> Iterator[GroupChanges]:
-    """All of a block's state at the wanted version, as what would be put into an empty replica: key group by key
-    group, so no more than one of them is in memory."""
+    """Yield a block's complete state at the wanted version, as changes to an empty replica, one key group at a time to
+    limit memory."""
     groups = block_range(block, max_parallelism)
     steps = history.steps(uid, block, None) or []
     streams = [read_changes(step.data, groups, name=step.name) for step in steps]
@@ -92,8 +92,11 @@ def block_groups(history: StateHistory, uid: str, block: int, max_parallelism: i
 
 
 def due(last: Manifest, blocks: list[Block], at_least: int) -> list[Block]:
-    """The blocks whose deltas since their base are more than twice the base and `at_least` bytes, or many; those that
-    a new replica would gain most from first."""
+    """Return the blocks that need a new base, those that a new replica would gain most from first.
+
+    A block needs one if its deltas since the last base exceed both twice the base and `at_least` bytes, or if the
+    base is more than `LONGEST_WALK` checkpoints old.
+    """
     found = []
     for block in blocks:
         since = last.since_base.get(block.uid, {}).get(block.number, 0)
@@ -109,7 +112,7 @@ def due(last: Manifest, blocks: list[Block], at_least: int) -> list[Block]:
 
 
 def expires(last: Manifest, block: Block) -> bool:
-    """Whether the block's base may hold what a new one would leave out, though nothing was changed."""
+    """Return whether a new base of an unchanged block could omit expired entries."""
     base = last.bases.get(block.uid, {}).get(block.number)
     return base is not None and bool(base.name) and left_out_of_bases(last, block.uid) is not None
 
@@ -117,9 +120,9 @@ def expires(last: Manifest, block: Block) -> bool:
 def carried_on(
     last: Manifest, blocks: list[Block], merged: dict[Block, BaseHandle], longest_walk: int = LONGEST_WALK // 2
 ) -> dict[str, dict[int, BaseHandle]]:
-    """The bases that the manifest after `last` announces.
+    """Return the bases that the manifest after `last` announces.
 
-    A block that has not changed since its base has the same base at `last` too; the handle says so when the walk to
+    A block that has not changed since its base has the same base at `last`; the handle is moved there when the walk to
     it gets long.
     """
     bases = {uid: dict(handles) for uid, handles in last.bases.items()}
@@ -135,7 +138,7 @@ def carried_on(
 
 
 def oldest_walk(manifest: Manifest) -> int:
-    """The checkpoint before which no replica that wants `manifest` needs another manifest."""
+    """Return the checkpoint below which replicas at `manifest` need no manifests."""
     ids = [base.id for handles in manifest.bases.values() for base in handles.values()]
     changed = [
         0 for uid, blocks in manifest.since_base.items() for block in blocks if block not in manifest.bases.get(uid, {})
@@ -144,7 +147,7 @@ def oldest_walk(manifest: Manifest) -> int:
 
 
 def largest_state(storage: Storage, bases: list[BaseHandle], states: Iterable[str]) -> str:
-    """Of an operator's states the one that takes most of its bases."""
+    """Return the operator's state that takes up most of its bases."""
     names = {state_id(name): name for name in states}
     sizes: Counter[int] = Counter()
     for base in bases:

@@ -1,9 +1,9 @@
-"""One driver per lineage. Several may run it, one that was thought dead among them; only one can publish.
+"""Ensures that a single driver publishes a lineage, even if several run it, including one that was presumed dead.
 
-A checkpoint is published under the next number, put-if-absent: of two drivers one loses, and stops. That alone is not
-enough where manifests are removed, with a lineage that has ended or as garbage: then a number may be free again that
-was taken once. So what is removed goes in ascending order, after the last number was taken; whoever then publishes
-under a free number finds that the manifest before it is gone, or that there is a later one.
+A driver publishes a checkpoint under the next number with put-if-absent. If two drivers try, one loses and stops. This
+is not sufficient if manifests are removed, with a lineage that has ended or as garbage: a number that was taken can
+become free again. Manifests are therefore removed in ascending order, after the last number has been taken. A driver
+that then publishes under a free number finds that the previous manifest is gone, or that a later one exists.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from penstock.checkpoint.manifest import FORMAT, Fenced, Manifest, Version, fenc
 from penstock.state.storage import Storage
 
 _BEGUN = "begun"
-"""Stands in for the manifest before the first."""
+"""Takes the place of the manifest before the first."""
 _MANIFESTS = "manifests/"
 
 
 def begin(storage: Storage) -> None:
-    """A driver has found no manifest in this lineage, and will publish the first."""
+    """Record that a driver has found no manifest in this lineage and will publish the first."""
     storage.write(_BEGUN, b"")
 
 
@@ -39,28 +39,28 @@ def publish_as_owner(storage: Storage, manifest: Manifest, begun: bool) -> Versi
         return version
     storage.delete(name)
     raise Fenced(
-        f"Checkpoint {manifest.id} of this job was published before, and is gone: another driver has run the job "
-        f"meanwhile (in {storage.where}). This one stops."
+        f"Checkpoint {manifest.id} of this job was published before and has since been removed: another driver has run "
+        f"the job in the meantime (in {storage.where}). This driver stops."
     )
 
 
 def check_owner(storage: Storage, found: Manifest | None, last: Manifest | None, token: str) -> None:
-    """Whether a driver that has run this lineage up to `last` may go on from what it finds there now."""
+    """Raise Fenced if a driver that has run this lineage up to `last` cannot continue from the manifest found now."""
     number, known = 0 if found is None else found.id, 0 if last is None else last.id
-    # One manifest more may be its own: published, but the answer was lost.
+    # One additional manifest can be its own: published, but the response was lost.
     if number < known or (found is not None and number > known and found.token != token):
         raise Fenced(
-            f"This driver has completed checkpoint {known} of the job, and finds checkpoint {number}: another driver "
-            f"runs the job (in {storage.where}). This one stops."
+            f"This driver completed checkpoint {known} of the job but finds checkpoint {number}: another driver is "
+            f"running the job (in {storage.where}). This driver stops."
         )
 
 
 def close(
     storage: Storage, last: Manifest | None, version: Version | None, lineage: str, token: str
 ) -> tuple[Manifest, Version]:
-    """Take the number after the last one, so that no other driver goes on with this lineage, or raise Fenced.
+    """Take the number after the last one to keep other drivers from continuing this lineage, or raise Fenced.
 
-    It is taken by a checkpoint that changes nothing: what is restored from it is what was restored before.
+    The checkpoint that takes it changes nothing: restoring it gives the same state as the checkpoint before.
     """
     if last is None or version is None:
         closing = Manifest(
@@ -94,7 +94,7 @@ def close(
 
 
 def remove_manifests(storage: Storage) -> None:
-    """The lineage has ended and is ours. What else it holds may then go in any order."""
+    """Remove the manifests of a lineage that has ended and that this driver owns, before its other objects."""
     storage.delete(_BEGUN)
     for name in storage.list(_MANIFESTS):
         storage.delete(name)
@@ -103,7 +103,7 @@ def remove_manifests(storage: Storage) -> None:
 def check_unpublished(storage: Storage, number: int) -> None:
     """Raise Fenced if checkpoint `number` is published.
 
-    A driver that was thought dead may fail for lack of files that its successor has removed.
+    A driver that was presumed dead can fail because its successor has removed files.
     """
     if storage.exists(manifest_name(number)):
         raise fenced(storage, number)
@@ -111,9 +111,9 @@ def check_unpublished(storage: Storage, number: int) -> None:
 
 @contextmanager
 def fenced_if_published(storage: Storage, number: int) -> Iterator[None]:
-    """Raise Fenced in place of what failed within, if checkpoint `number` is published.
+    """Raise Fenced instead of any error inside the block, if checkpoint `number` is published.
 
-    A sink may fail because the driver that came after this one has committed the epoch, and gone on.
+    A sink can fail because a later driver has already committed the epoch and continued.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-"""What the driver does beside its epochs: make bases, and remove files that no retained checkpoint needs.
+"""Background work of the driver: merging bases, and removing files that no retained checkpoint needs.
 
-In a thread of its own, so that epochs do not wait for it, unless snapshots are synchronous or checkpoints are in
-memory. What it makes is announced by the next manifest; until then it does not exist for anyone.
+It runs in a dedicated thread, concurrently with epochs, unless snapshots are synchronous or checkpoints are in memory.
+The next manifest announces the new bases; until then nothing uses them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.state.storage import Storage
 
 
 class Merge(Protocol):
-    """Makes bases of blocks, in this process or elsewhere; `into` is the savepoint that they are for, if any."""
+    """Merges bases of blocks, in this process or elsewhere; `into` is the savepoint that they are for, if any."""
 
     def __call__(
         self, storage: Storage, version: Version, blocks: list[Block], into: Storage | None = None
@@ -27,7 +27,7 @@ class Merge(Protocol):
 
 
 _AT_A_TIME = 8
-"""Blocks that are merged in one go: the next manifest announces them, and their deltas can go."""
+"""Blocks per merge: once the next manifest announces their bases, their deltas can be removed."""
 _SWEEP_EVERY = 16
 """Epochs between two listings of the storage."""
 
@@ -42,7 +42,10 @@ def merge_here(
 
 
 class Housekeeping:
-    """Order of calls: for each epoch `bases` and `since_base` when its manifest is made, `published` when it is."""
+    """Maintains bases and removes old files.
+
+    Order of calls for each epoch: `bases` and `since_base` while its manifest is built, then `published`.
+    """
 
     def __init__(
         self,
@@ -56,7 +59,7 @@ class Housekeeping:
         memory_limit: int,
     ) -> None:
         self.bases_written = 0
-        """Bytes of bases so far."""
+        """Bytes of bases written so far."""
         self._storage = storage
         self._blocks = blocks
         self._merge = merge
@@ -66,11 +69,11 @@ class Housekeeping:
         self._retention = Retention(storage, retained)
         self._merged: dict[Block, BaseHandle] = {}
         self._before: dict[Block, int] = {}
-        """Of the blocks that are being merged or were: the bytes of deltas that went into the base."""
+        """Bytes of deltas that went into the base, for blocks that are being or have been merged."""
         self._reading: int | None = None
-        """The checkpoint a merge reads or has read, until its bases are announced."""
+        """The checkpoint that a merge reads or has read, until its bases are announced."""
         self._pinned: list[int] = []
-        """Checkpoints that savepoints are being made of."""
+        """Checkpoints from which savepoints are being made."""
         self._swept = 0
         self._closed = False
         self._work: Future[dict[Block, BaseHandle]] | None = None
@@ -79,14 +82,14 @@ class Housekeeping:
         )
 
     def bases(self, last: Manifest) -> dict[str, dict[int, BaseHandle]]:
-        """What the next manifest says of bases."""
+        """Return the bases for the next manifest."""
         self._collect()
-        # In memory the manifests since the oldest base are most of what the driver holds.
+        # In memory, the manifests since the oldest base make up most of the driver's memory.
         longest_walk = 0 if self._storage.in_memory and self._merged else LONGEST_WALK // 2
         return carried_on(last, self._blocks, self._merged, longest_walk)
 
     def since_base(self, last: Manifest) -> dict[str, dict[int, int]]:
-        """Bytes of deltas up to `last` that are not in the bases which the next manifest announces; after `bases`."""
+        """Return the bytes of deltas up to `last` not covered by the next manifest's bases. Call it after `bases`."""
         since = {uid: dict(blocks) for uid, blocks in last.since_base.items()}
         for block in self._merged:
             blocks = since.setdefault(block.uid, {})
@@ -96,7 +99,7 @@ class Housekeeping:
         return since
 
     def merged(self, uid: str) -> list[BaseHandle]:
-        """The bases of an operator that the next manifest announces."""
+        """Return the bases of an operator that the next manifest announces."""
         return [handle for block, handle in self._merged.items() if block.uid == uid]
 
     def published(self, manifest: Manifest, version: Version) -> None:
@@ -125,7 +128,7 @@ class Housekeeping:
 
     @contextmanager
     def pinned(self, number: int) -> Iterator[None]:
-        """Within this block the files of a checkpoint stay, which must be the last one when the block begins."""
+        """Keep the files of a checkpoint while the block runs. It must be the last checkpoint when the block starts."""
         self._pinned.append(number)
         try:
             yield
@@ -133,13 +136,13 @@ class Housekeeping:
             self._pinned.remove(number)
 
     def close(self) -> None:
-        """Finish what is under way, and begin nothing more."""
+        """Finish pending work and start nothing more."""
         self._closed = True
         if self._thread is not None:
             self._thread.shutdown(wait=True)
 
     def abandon(self) -> None:
-        """The driver is lost: begin nothing more. What is under way ends first, so that no thread stays."""
+        """Start nothing more, because the driver is lost. Running work finishes first, to leave no thread behind."""
         self._closed = True
         if self._thread is not None:
             self._thread.shutdown(wait=True, cancel_futures=True)
@@ -154,7 +157,7 @@ class Housekeeping:
         self.bases_written += sum(handle.size for handle in merged.values())
 
     def _collect(self) -> None:
-        """See whether the thread is done; what failed there is tried again later, for no checkpoint depends on it."""
+        """Take the thread's result if it is done. Failed work is retried later, because no checkpoint depends on it."""
         work = self._work
         if work is None or not work.done():
             return
@@ -165,8 +168,8 @@ class Housekeeping:
         else:
             self._before, self._reading = {}, None
             _log.error(
-                "In %s bases could not be made, or old files not removed; no checkpoint is lost, and it is tried "
-                "again: %s",
+                "Merging bases or removing old files in %s failed. No checkpoint is lost, and the work will be "
+                "retried: %s",
                 self._storage.where,
                 error,
             )
@@ -174,7 +177,7 @@ class Housekeeping:
     def _due(self, last: Manifest) -> list[Block]:
         if not self._storage.in_memory:
             return due(last, self._blocks, self._base_bytes)[:_AT_A_TIME]
-        # All operators at once: one old base would keep all the manifests since, with everyone's deltas.
+        # All operators together: one old base would retain every later manifest, with the deltas of all operators.
         deltas = sum(last.delta_bytes(uid) for uid in last.since_base)
         bases = sum(base.size for handles in last.bases.values() for base in handles.values())
         too_large = any(last.state_bytes(uid) > self._memory_limit for uid in last.since_base)

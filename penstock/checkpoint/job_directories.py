@@ -1,11 +1,11 @@
-"""Which directory below `state.checkpoints.dir` belongs to a job: a different one for every job name.
+"""Maps each job name to a separate directory below `state.checkpoints.dir`.
 
-    orders/                       job "orders": a name that is a plain file name has its own directory
+    orders/                       job "orders": a name that is a plain file name is used unchanged
     orders-eu-4a1f6c0d92b7e358/   job "orders/eu": a readable part and a hash of the exact name
         job                       the exact name; published once, when a driver first uses the directory
 
-Earlier versions recorded no name, and mapped every name to its readable part alone: "orders/eu" and "orders eu" shared
-a directory. Such a directory is taken over without a question only by the job whose exact name it has.
+Earlier versions recorded no name and mapped every name to its readable part alone: "orders/eu" and "orders eu" shared a
+directory. A job takes over such a directory without confirmation only if the directory has the job's exact name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.state.storage import AlreadyPublished, MissingObject
 RECORD = "job"
 
 _NO_NAME = "job"
-"""What earlier versions made of names without a single Latin letter or digit."""
+"""The directory that earlier versions used for names without a Latin letter or digit."""
 _LONGEST = 100
 _LONGEST_READABLE = 64
 _LONGEST_FILE_NAME = 255
@@ -35,22 +35,22 @@ _log = logging.getLogger(__name__)
 
 
 class UnknownOwner(PenstockError):
-    """A directory holds checkpoints of an earlier version that do not say which job they belong to.
+    """A directory holds checkpoints of an earlier version that do not record the job they belong to.
 
-    Operator action: say with `penstock.checkpoint.unnamed-directory` whether they are this job's.
+    Operator action: set `penstock.checkpoint.unnamed-directory` to adopt or to ignore them.
     """
 
     retryable = False
 
 
 class BadJobRecord(PenstockError):
-    """The record of a directory's job cannot be read. Operator action: restore it from a copy, or correct it."""
+    """The record of a directory's job is unusable. Operator action: restore it from a copy, or correct it."""
 
     retryable = False
 
 
 class Unnamed(Enum):
-    """What to do with checkpoints of an earlier version that may be this job's or another's."""
+    """What to do with checkpoints of an earlier version that could belong to this job or to another."""
 
     REFUSE = "refuse"
     ADOPT = "adopt"
@@ -61,33 +61,33 @@ _BY_DEFAULT = Unnamed(UNNAMED_DIRECTORY.default)
 
 
 def unnamed_directory(configuration: Configuration) -> Unnamed:
-    """What to do with checkpoints of an earlier version that do not name their job."""
+    """Return what to do with checkpoints of an earlier version that do not name their job."""
     return Unnamed(configuration.get(UNNAMED_DIRECTORY))
 
 
 def readable_part(job: str) -> str:
-    """A job's name as part of a file name: ASCII, at most 64 characters. Several names can have the same."""
+    """Return a job's name as part of a file name: ASCII, at most 64 characters, not unique."""
     return _slug(job)[:_LONGEST_READABLE].strip("-.")
 
 
 def hashed_name(job: str) -> str:
-    """The directory of a job whose name is not a plain file name."""
+    """Return the directory of a job whose name is not a plain file name."""
     exact = hashlib.blake2b(_bytes(job), digest_size=8).hexdigest()
     return f"{readable_part(job)}-{exact}"
 
 
 def is_plain(job: str) -> bool:
-    """Whether the job's directory is called like the job."""
+    """Return whether the job's directory has the name of the job."""
     return _slug(job) == job and job != _NO_NAME and len(job) <= _LONGEST and _HASHED.fullmatch(job) is None
 
 
 def find_directory(
     checkpoints: SharedStorage, job: str, unnamed: Unnamed = _BY_DEFAULT, origin: str = ""
 ) -> SharedStorage:
-    """The directory of this job, checked; no two names are given the same. Writes nothing: `claim` does.
+    """Return and check the directory of this job, which is unique per name. Writes nothing; `claim` does.
 
-    `unnamed`: what to do where an earlier version left checkpoints that may be another job's. `origin`: the savepoint
-    that the job begins with, as `Lineages.current` has it: other runs are then not resumed in any case.
+    `unnamed`: what to do with checkpoints of an earlier version that could belong to another job. `origin`: the
+    savepoint that the job starts from, as in `Lineages.current`; other runs are then never resumed.
     """
     own = checkpoints.below(hashed_name(job))
     owner, earlier = _owner(own), _slug(job)
@@ -96,7 +96,7 @@ def find_directory(
     if owner is None and len(earlier) <= _LONGEST_FILE_NAME:
         storage = checkpoints.below(earlier)
         owner = _owner(storage)
-        if owner == job or (owner is None and _may_take(storage, own, job, unnamed, origin)):
+        if owner == job or (owner is None and _can_take(storage, own, job, unnamed, origin)):
             storage.check()
             return storage
     own.check()
@@ -104,7 +104,7 @@ def find_directory(
 
 
 def claim(storage: SharedStorage, job: str) -> None:
-    """Mark the directory that `find_directory` gave as this job's. Raises BadJobRecord if another job was faster."""
+    """Record this job as owner of the directory from `find_directory`. Raises BadJobRecord if another job owns it."""
     try:
         storage.publish(RECORD, _bytes(f"{json.dumps(job, ensure_ascii=False)}\n{_checksum(job)}\n"))
     except AlreadyPublished:
@@ -113,14 +113,14 @@ def claim(storage: SharedStorage, job: str) -> None:
 
 
 def passing_storage(checkpoints: SharedStorage, job: str) -> SharedStorage:
-    """The directory of a job without checkpoints, checked. It resumes nothing, so it marks nothing as its own."""
+    """Return and check the directory of a job without checkpoints. The job resumes nothing, so it claims nothing."""
     storage = checkpoints.below(job if is_plain(job) else hashed_name(job))
     storage.check()
     return storage
 
 
-def _may_take(storage: SharedStorage, own: SharedStorage, job: str, unnamed: Unnamed, origin: str) -> bool:
-    """Whether this job may mark a directory as its own that no record gives to a job."""
+def _can_take(storage: SharedStorage, own: SharedStorage, job: str, unnamed: Unnamed, origin: str) -> bool:
+    """Return whether this job can claim a directory without a job record."""
     if not _resumable(storage, origin):
         return is_plain(job)
     called_like_job = _slug(job) == job != _NO_NAME
@@ -130,35 +130,35 @@ def _may_take(storage: SharedStorage, own: SharedStorage, job: str, unnamed: Unn
     if unnamed is Unnamed.IGNORE:
         return False
     raise UnknownOwner(
-        f"{storage.where} holds checkpoints that an earlier version of Penstock wrote. They do not say for which job, "
-        f"and job '{job}' is one of several names that version put there.",
-        fix=f"If they are this job's, start it once with -D {UNNAMED_DIRECTORY.key}=adopt. If they are another job's, "
-        f"start it once with -D {UNNAMED_DIRECTORY.key}=ignore: it then begins without them, in {own.where}.",
+        f"{storage.where} holds checkpoints written by an earlier version of Penstock that do not name their job. "
+        f"That version used this directory for several job names, including '{job}'.",
+        fix=f"If they belong to this job, start it once with -D {UNNAMED_DIRECTORY.key}=adopt. If they belong to "
+        f"another job, start it once with -D {UNNAMED_DIRECTORY.key}=ignore: it starts without them, in {own.where}.",
     )
 
 
 def _resumable(storage: SharedStorage, origin: str) -> bool:
-    """Whether a driver that used this directory would go on with a run that is not over."""
+    """Return whether a driver that used this directory would resume an unfinished run."""
     lineages = Lineages(storage)
     lineage = lineages.unfinished(origin)
     return lineage is not None and bool(lineages.storage_of(lineage).list("manifests/"))
 
 
 def _owner(storage: SharedStorage) -> str | None:
-    """The job whose directory this is; None where no record says so."""
+    """Return the job that owns this directory, or None if it has no record."""
     try:
         text = storage.read(RECORD).decode("utf-8", "surrogatepass")
         name, checksum, _ = text.split("\n")
         job = json.loads(name)
         if not isinstance(job, str) or checksum != _checksum(job):
-            raise ValueError("it does not have the checksum it was written with")
+            raise ValueError("its checksum does not match")
         return job
     except MissingObject:
         return None
     except ValueError as error:
         raise BadJobRecord(
             f"{storage.where}/{RECORD}, which names the job of this directory, is damaged: {error}.",
-            fix="Restore it from a copy. If you know the job, delete the file: the next start of that job writes it.",
+            fix="Restore it from a copy. If you know the job, delete the file: the next start of that job rewrites it.",
         ) from None
 
 
@@ -171,7 +171,7 @@ def _not_ours(storage: SharedStorage, job: str) -> BadJobRecord:
 
 
 def _slug(job: str) -> str:
-    """The directory that earlier versions gave a job."""
+    """Return the directory that earlier versions used for a job."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", job).strip("-.") or _NO_NAME
 
 

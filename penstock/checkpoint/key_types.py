@@ -1,4 +1,5 @@
-"""The types that `key_by` declares. A key is found by its bytes, so state is lost to a program that writes others."""
+"""The key types declared by `key_by`. Keys are looked up by their bytes: a program that encodes them differently does
+not find their state."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from penstock.state.serializers.schema_text import UnknownSchema, read_schema
 
 
 def declared_key_types(graph: PhysicalGraph) -> dict[str, object]:
-    """By uid of each keyed operator, the type of its keys, if the program says one."""
+    """Return the declared key type of each keyed operator, by uid; operators without one are left out."""
     found: dict[str, object] = {}
     for chain in graph.chains:
         edges = [graph.edges[number] for number in chain.inputs]
@@ -28,7 +29,7 @@ def key_type_text(declared: object) -> str:
 
 
 def check_key_type(declared: object, stored: str, operator: str, where: str) -> None:
-    """Refuse keys whose bytes would be others than those that state is stored by. `stored`: empty where unknown."""
+    """Refuse a key type that encodes keys differently from the stored state. `stored` is empty if unknown."""
     serializer = serializer_for(declared)
     if not stored or stored == serializer.schema():
         return
@@ -36,7 +37,7 @@ def check_key_type(declared: object, stored: str, operator: str, where: str) -> 
         check_key(read_schema(f"value {stored}").value, serializer.node, ())
     except (IncompatibleType, UnknownSchema):
         raise NotRestorable(
-            f"What {where} has of operator {operator} is stored by keys of type '{stored}', and key_by declares "
-            f"'{serializer.schema()}' now. Keys are found by their bytes, so none of it would be found.",
-            fix="Declare key_type as it was, or give the operator another uid to start without its state.",
+            f"The state of operator {operator} in {where} is stored by keys of type '{stored}', but key_by now "
+            f"declares '{serializer.schema()}'. Keys are looked up by their bytes, so none of it would be found.",
+            fix="Declare the previous key_type, or change the uid of the operator to start without its state.",
         ) from None

@@ -1,14 +1,14 @@
-"""The lineages of one job: which to go on with, and how one ends.
+"""The lineages of one job: which one to resume, and how one ends.
 
     lineages/000000000007            published once, holds the lineage's name
-    lineages/000000000007.retained   it has ended and its checkpoints stay
+    lineages/000000000007.retained   it has ended, and its checkpoints are kept
     lineages/000000000007.removed    it has ended and is deleted, or will be by the next driver
     001700000000000-5f3a9c01/…       a lineage's own objects
 
-Only the lineage with the highest number is ever gone on with, and only while it has not ended. Drivers that start at
-the same moment publish the same number, so they get the same lineage, and the first manifest has one winner. A number
-is not used again: its record or its mark stays until a higher one is there. The name of a lineage that began with a
-savepoint ends in `-from-` and a hash of the savepoint's path.
+Only the lineage with the highest number is ever resumed, and only while it has not ended. Drivers that start
+simultaneously publish the same number, so they get the same lineage, and only one of them can publish the first
+manifest. A number is never reused: its record or its mark stays until a higher one exists. The name of a lineage that
+started from a savepoint ends in `-from-` and a hash of the savepoint's path.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.state.object_storage import ObjectStorage
 from penstock.state.storage import AlreadyPublished, MissingObject
 
 SharedStorage = LocalStorage | ObjectStorage
-"""What drivers and tasks of several processes reach."""
+"""Storage that drivers and tasks in several processes can reach."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,19 +37,19 @@ _OURS = re.compile(r"lineages/\d{12}(\.retained|\.removed)?")
 
 
 class Lineages:
-    """Those of the job whose checkpoints are in `root`. One driver has one object of this class."""
+    """The lineages of the job whose checkpoints are in `root`. Each driver has one object of this class."""
 
     def __init__(self, root: SharedStorage) -> None:
         self._root = root
         self._records: dict[str, str] = {}
-        """The record of each lineage that `current` gave."""
+        """The record of each lineage that `current` returned."""
 
     def current(self, origin: str = "") -> str:
-        """The lineage to go on with: the newest that has not ended, or a new one.
+        """Return the lineage to resume: the newest that has not ended, or a new one.
 
-        Even one without a manifest: if its driver only seems dead, one of the two must lose the first publish.
-        `origin`: the savepoint that the job is to begin with. Then only a lineage that began with it is gone on with:
-        a job that was killed, and is started again with the same savepoint, does not begin again.
+        A lineage without a manifest is resumed too: if its driver only seems dead, one of the two must lose the first
+        publish. `origin` is the savepoint that the job starts from; only a lineage that started from it is then
+        resumed. A job that was killed and is restarted with the same savepoint therefore continues.
         """
         while True:
             names = self._names()
@@ -57,7 +57,7 @@ class Lineages:
             newest = max((_number(name) for name in names), default=0)
             record = _record(newest)
             if record in names and not _ended(record, names):
-                # It may have ended since, and be gone.
+                # It might have ended and been removed since.
                 with suppress(MissingObject):
                     lineage = self._root.read(record).decode()
                     if not origin or lineage.endswith(_FROM + origin):
@@ -72,11 +72,11 @@ class Lineages:
                 return lineage
 
     def goes_on_from(self, origin: str) -> bool:
-        """Whether `current` would give a lineage that began with this savepoint, and not a new one."""
+        """Return whether `current` would resume a lineage that started from this savepoint."""
         return self.unfinished(origin) is not None
 
     def unfinished(self, origin: str = "") -> str | None:
-        """The lineage that `current` would go on with; None if it would begin one. Changes nothing."""
+        """Return the lineage that `current` would resume, or None if it would create one. Changes nothing."""
         names = self._names()
         record = _newest(names)
         if record not in names or _ended(record, names):
@@ -91,42 +91,42 @@ class Lineages:
         return self._root.below(lineage)
 
     def newest(self) -> str | None:
-        """The lineage of the last run, ended or not, unless it is removed."""
+        """Return the lineage of the last run, ended or not, unless it is removed."""
         names = self._names()
         record = _newest(names)
         return self._root.read(record).decode() if record in names and record + _REMOVED not in names else None
 
     def end(self, lineage: str, *, last: int, retain: bool) -> None:
-        """Nobody goes on with this lineage any more; unless it is to be kept, delete its objects.
+        """Mark a lineage as ended, which prevents resuming it, and delete its objects unless `retain` is set.
 
-        `last` is the caller's last checkpoint. If there is a later one, another driver carries the job on, and the
-        lineage is that one's: nothing is done. A lineage that `current` did not give has no record: it is only deleted.
+        `last` is the caller's last checkpoint. If a later one exists, another driver is running the job and owns the
+        lineage: nothing is done. A lineage that `current` did not return has no record and is only deleted.
         """
         if self.storage_of(lineage).exists(manifest_name(last + 1)):
             return
         record = self._records.get(lineage)
         if record is not None:
-            # The mark comes first: of what is half deleted nobody must want to go on.
+            # The mark comes first: a partly deleted lineage must not be resumed.
             self._root.write(record + (_RETAINED if retain else _REMOVED), b"")
         if not retain:
             self._remove(lineage)
             if record is not None:
                 self._root.delete(record)
-                _log.info("Removed the checkpoints of a job that is over: %s.", self.storage_of(lineage).where)
+                _log.info("Removed the checkpoints of a finished job: %s.", self.storage_of(lineage).where)
         elif record is not None:
-            _log.info("Kept the checkpoints of a job that is over: %s.", self.storage_of(lineage).where)
+            _log.info("Kept the checkpoints of a finished job: %s.", self.storage_of(lineage).where)
 
     def _names(self) -> list[str]:
-        # What other programs left there is none of ours.
+        # Ignore files of other programs.
         return [name for name in self._root.list(_FOLDER) if _OURS.fullmatch(name)]
 
     def _remove(self, lineage: str) -> None:
-        # Without manifests the rest is plain leftovers; without the rest a manifest would name what is missing.
+        # In this order: the remaining objects are harmless without manifests, but not the other way round.
         remove_manifests(self.storage_of(lineage))
         self._root.delete_below(lineage)
 
     def _sweep(self, names: list[str]) -> None:
-        """Finish what drivers that died while they removed a lineage left undone."""
+        """Complete removals that drivers did not finish before they died."""
         newest = max((_number(name) for name in names), default=0)
         for mark in [name for name in names if name.endswith(_REMOVED)]:
             record = mark.removesuffix(_REMOVED)
@@ -135,14 +135,14 @@ class Lineages:
                     lineage = self._root.read(record).decode()
                     self._remove(lineage)
                     where = self.storage_of(lineage).where
-                    _log.info("Removed what a driver left of the checkpoints of a job that is over: %s.", where)
+                    _log.info("Completed the removal of the checkpoints of a finished job: %s.", where)
                 self._root.delete(record)
             if _number(mark) < newest:
                 self._root.delete(mark)
 
 
 def new_lineage() -> str:
-    """A name of its own, in the order of time."""
+    """Return a unique name that sorts by time."""
     return f"{int(time.time() * 1000):015d}-{uuid.uuid4().hex[:8]}"
 
 
@@ -151,7 +151,7 @@ def _record(number: int) -> str:
 
 
 def _newest(names: list[str]) -> str:
-    """The record with the highest number, whether it is there or only a mark of it."""
+    """Return the record with the highest number, even if only its mark exists."""
     return _record(max(map(_number, names), default=0))
 
 

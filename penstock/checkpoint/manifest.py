@@ -1,7 +1,7 @@
-"""The manifest: one completed checkpoint. Publishing it, put-if-absent, is the moment the checkpoint is complete.
+"""The manifest of one completed checkpoint. Publishing it with put-if-absent completes the checkpoint.
 
-Manifests form a chain: each names the hash of its parent. A manifest holds what changed in its epoch; what came
-before is found by walking the chain, so its size follows the changes, not the state.
+Manifests form a chain: each one holds the hash of its parent. A manifest holds the changes of its epoch, and earlier
+changes are found by walking the chain, so its size depends on the changes and not on the state.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from penstock.state.ttl import Form
 
 FORMAT = 3
 READABLE = (2, 3)
-"""Before 3, no state's type had versions."""
+"""Before format 3, types of states had no versions."""
 
 
 class Fenced(PenstockError):
-    """Another driver published this checkpoint first: this one was thought dead and must stop.
+    """Another driver published this checkpoint first: this driver was presumed dead and must stop.
 
-    Operator action: none. The other driver carries the job on; this one touched no sink.
+    Operator action: none. The other driver continues the job; this one touched no sink.
     """
 
     retryable = False
 
 
 class BadManifest(PenstockError):
-    """A manifest cannot be used: damaged, of a newer version, or not the one its child names.
+    """A manifest is unusable: damaged, written by a newer version, or not the one that its child refers to.
 
     Operator action: restore the file from a copy, or restore the job from a savepoint. Nothing was changed.
     """
@@ -42,9 +42,9 @@ class BadManifest(PenstockError):
 
 
 class NotRestorable(PenstockError):
-    """A checkpoint holds what this program has no place for. Nothing was changed.
+    """A checkpoint does not match this program. Nothing was changed.
 
-    Operator action: give the operators the uids and max parallelism they had, or start the job under another name.
+    Operator action: restore the operators' previous uids and max parallelism, or start the job under another name.
     """
 
     retryable = False
@@ -57,7 +57,7 @@ class Committable(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class OperatorSnapshot(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What one operator's subtasks wrote in this epoch."""
+    """The snapshot of one operator's subtasks in this epoch."""
 
     name: str
     parallelism: int
@@ -66,30 +66,31 @@ class OperatorSnapshot(msgspec.Struct, array_like=True, frozen=True, kw_only=Tru
     """Keyed states and their types."""
     deltas: list[DeltaHandle]
     operator_state: dict[str, Shares] = {}
-    """All of it, by name: it is small, and a rescale deals it out anew."""
+    """All operator state by name. It is small, and a rescale redistributes it."""
     timers: dict[str, dict[int, int]] = {}
-    """By kind and block, the time of the first timer."""
+    """The time of the earliest timer, by kind and block."""
     ttl: dict[str, Form] = {}
     """How states with TTL are stored, by name."""
     migrations: dict[str, tuple[bytes, ...]] = {}
-    """For keyed states whose type has changed, from each version of it to the next: see `serializers.migrations`."""
+    """The steps from each version of a state's type to the next, for states with a changed type; see
+    `serializers.migrations`."""
     key_type: str = ""
-    """Of the keys that its state is stored by; empty where no program has said it."""
+    """Type of the keys of its state; empty if no program has declared it."""
 
     @property
     def in_key_groups(self) -> bool:
-        """Whether any of its state is stored by key group, so that their number must stay."""
+        """Whether any of its state is stored by key group, which fixes the max parallelism."""
         grouped = any(shares.mode == GROUPED for shares in self.operator_state.values())
         return grouped or bool(self.states or self.timers)
 
 
 class BaseHandle(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """All of one block's state as of one checkpoint: where a walk down the chain may stop."""
+    """The complete state of one block at one checkpoint, where a walk down the chain can stop."""
 
     id: int
-    """The checkpoint whose state this is."""
+    """The checkpoint of this state."""
     name: str
-    """Empty where the block was."""
+    """Empty if the block was empty."""
     size: int
 
 
@@ -97,51 +98,51 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     format: int
     lineage: str
     id: int
-    """Checkpoint id, equal to the epoch's number; ascends by one."""
+    """Checkpoint id, equal to the epoch's number; increases by one."""
     batch: int | None
-    """Spark's last batch id; None before the first. An epoch that Spark does not know has that of the one before."""
+    """Spark's last batch id; None before the first. An epoch unknown to Spark repeats the id of the previous one."""
     parent: bytes
-    """Hash of the manifest before; empty for the first."""
+    """Hash of the previous manifest; empty for the first."""
     token: str
     """Fencing token of the driver that published it."""
     timestamp: int
     ended: bool
-    """Whether this epoch ended the input: the job is finished."""
+    """Whether the input ended in this epoch, which finishes the job."""
     operators: dict[str, OperatorSnapshot]
     committables: list[Committable]
     records: dict[str, int]
     """Records read so far, by source uid."""
     spark_log: dict[str, bytes]
-    """Files of Spark's own log that appeared with this epoch, by path below its root."""
+    """Files of Spark's own log that were added in this epoch, by path below its root."""
     log_index: dict[str, int]
-    """Every file of Spark's log that a restart from here needs, and the manifest that holds it."""
+    """Every file of Spark's log that a restart from here needs, with the manifest that holds it."""
     bases: dict[str, dict[int, BaseHandle]]
-    """By operator uid and block: the bases that later manifests stand on."""
+    """The bases that later manifests build on, by operator uid and block."""
     since_base: dict[str, dict[int, int]]
-    """By operator uid and block: bytes of the deltas since the block's base, where there are any."""
+    """Bytes of the deltas since the block's base, by operator uid and block; blocks without deltas are left out."""
     times: dict[str, OperatorTime] = {}
-    """Where event time stands, by operator uid."""
+    """Event-time progress, by operator uid."""
     sources: list[str] = []
-    """For each line of Spark's `offsets`, in their order, the uid of the source it belongs to."""
+    """The uid of the source of each line of Spark's `offsets`, in their order."""
     claimed: tuple[str, str] | None = None
-    """The savepoint that this lineage began with and is to remove, by id and path; None when it has."""
+    """The claimed savepoint that this lineage started from and must remove, by id and path; None once removed."""
     rescaled: dict[str, tuple[int, int]] = {}
-    """By uid of a task's first operator, where a rescale is in force: the program's parallelism, and this one."""
+    """The rescales in force, by uid of a task's first operator: the program's parallelism, and the current one."""
 
     def state_bytes(self, uid: str) -> int:
-        """Bytes stored for an operator: its bases and the deltas since."""
+        """Return the bytes stored for an operator: its bases and the deltas since."""
         return self.delta_bytes(uid) + sum(base.size for base in self.bases.get(uid, {}).values())
 
     def delta_bytes(self, uid: str) -> int:
         return sum(self.since_base.get(uid, {}).values())
 
     def keyed(self) -> set[str]:
-        """The operators that have keyed state."""
+        """Return the uids of operators with keyed state."""
         return self.bases.keys() | self.since_base.keys()
 
 
 class Version(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """A manifest named without doubt: number and hash. Encoded, it is the position of a replica."""
+    """Uniquely identifies a manifest by number and hash. Encoded, it is the position of a replica."""
 
     id: int
     digest: bytes
@@ -165,11 +166,11 @@ def digest_of(data: bytes) -> bytes:
 
 
 def publish(storage: Storage, manifest: Manifest) -> Version:
-    """Declare the checkpoint complete, or raise Fenced: then another driver has."""
+    """Complete the checkpoint, or raise Fenced if another driver already has."""
     body = _encode(manifest)
     digest = digest_of(body)
     try:
-        # With its hash in front: the last manifest has no child yet that would know it.
+        # Prefixed with its hash: the last manifest has no child yet that could verify it.
         storage.publish(manifest_name(manifest.id), digest + body)
     except AlreadyPublished:
         raise fenced(storage, manifest.id) from None
@@ -178,25 +179,25 @@ def publish(storage: Storage, manifest: Manifest) -> Version:
 
 def fenced(storage: Storage, number: int) -> Fenced:
     return Fenced(
-        f"Checkpoint {number} of this job is already published: another driver runs the job (in {storage.where}). "
-        f"This one stops."
+        f"Checkpoint {number} of this job is already published: another driver is running the job "
+        f"(in {storage.where}). This driver stops."
     )
 
 
 def load(storage: Storage, number: int, digest: bytes | None = None) -> tuple[Manifest, Version]:
-    """Manifest `number`, checked against the hash its child or a replica knows, where there is one."""
+    """Return manifest `number`, verified against the hash that its child or a replica holds, if given."""
     name = manifest_name(number)
     data = storage.read(name)
     found, body = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
     if digest_of(body) != found:
         raise BadManifest(
-            f"{name} in {storage.where}, checkpoint {number}, is damaged: it does not have the hash it was published "
-            f"with.",
+            f"{name} in {storage.where}, checkpoint {number}, is damaged: its hash differs from the one it was "
+            f"published with.",
             fix=RESTORE,
         )
     if digest is not None and found != digest:
         raise BadManifest(
-            f"{name} in {storage.where} was replaced by another: it is not the one its successor was built on.",
+            f"{name} in {storage.where} was replaced by another manifest: its successor refers to a different one.",
             fix=RESTORE,
         )
     try:
@@ -204,9 +205,9 @@ def load(storage: Storage, number: int, digest: bytes | None = None) -> tuple[Ma
         version = head[0] if isinstance(head, list) and head else None
         if version not in READABLE:
             raise BadManifest(
-                f"{name} in {storage.where}, checkpoint {number}, has format {version!r}; this Penstock reads "
-                f"formats {' and '.join(map(str, READABLE))}.",
-                fix="Run the version that wrote it, or a newer one. Nothing was changed here.",
+                f"{name} in {storage.where}, checkpoint {number}, has format {version!r}; this version of Penstock "
+                f"reads formats {' and '.join(map(str, READABLE))}.",
+                fix="Run the version that wrote it, or a newer one. Nothing was changed.",
             )
         manifest = _decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError, MemoryError) as error:
@@ -219,7 +220,7 @@ def load(storage: Storage, number: int, digest: bytes | None = None) -> tuple[Ma
 
 
 def latest(storage: Storage) -> tuple[Manifest, Version] | None:
-    """The last completed checkpoint, with its parent link checked; None if there is none."""
+    """Return the last completed checkpoint, after verifying its parent link; None if the job has no checkpoint."""
     names = storage.list("manifests/")
     if not names:
         return None

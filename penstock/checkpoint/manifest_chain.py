@@ -1,4 +1,4 @@
-"""The chain of manifests as a replica needs it: which deltas lead from where it stands to the wanted version."""
+"""The chain of manifests as replicas use it: finds the deltas from a replica's position to the wanted version."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from penstock.state.stored_types import StoredType
 from penstock.state.ttl import Form
 
 _CACHED_MANIFESTS = 600
-"""More than a walk to the oldest base passes: a new replica of each block goes the same way."""
+"""More than the length of a walk to the oldest base: new replicas of all blocks walk the same manifests."""
 _COMPACT_EVERY = 128
-"""Checkpoints from one compaction of a replica to the next, where state is cleaned up by compaction."""
+"""Checkpoints between two compactions of a replica, if state is cleaned up by compaction."""
 _manifests: OrderedDict[bytes, Manifest] = OrderedDict()
-"""Manifests by hash, per process: a worker that goes on from epoch to epoch reads only the new one. Without operator
-state, of which each has all."""
+"""Manifests by hash, per process: a worker that continues from epoch to epoch only reads the new one. Without operator
+state, because each manifest holds all of it."""
 _CACHED_STATES = 4
 _states: OrderedDict[bytes, dict[str, dict[str, Shares]]] = OrderedDict()
-"""Operator state by the hash of the manifest, only of those that tasks go on from."""
+"""Operator state by the hash of its manifest, only for manifests that tasks resume from."""
 
 
 def stored_types(snapshot: OperatorSnapshot) -> dict[str, StoredType]:
-    """What an operator's keyed states are stored as."""
+    """Return the stored types of an operator's keyed states."""
     migrations = snapshot.migrations
     return {name: StoredType(schema, migrations.get(name, ())) for name, schema in snapshot.states.items()}
 
 
 class ManifestChain:
-    """Made per task; reads manifests and deltas from storage as replicas ask for them."""
+    """Created per task; reads manifests and deltas from storage as replicas need them."""
 
     def __init__(self, storage: Storage, wanted: Version | None, threads: int = TRANSFER_THREADS.default) -> None:
-        """`threads`: how many files are fetched at once from a storage that is far away."""
+        """`threads` is the number of files fetched concurrently from remote storage."""
         self._storage = storage
         self._wanted = wanted
         self._threads = threads
@@ -103,7 +103,7 @@ class ManifestChain:
 
     def keep(self, uid: str, block: int) -> Callable[[bytes, bytes], bool] | None:
         wanted = self._wanted
-        # Each block in its turn, so that few are compacted in one epoch.
+        # Blocks take turns, so few are compacted in one epoch.
         if wanted is None or wanted.id % _COMPACT_EVERY != block % _COMPACT_EVERY:
             return None
         return kept_by_compaction(self._load(wanted), uid)
@@ -114,8 +114,8 @@ class ManifestChain:
         current = None if position is None else decode_version(position)
         if current is not None and current.id > wanted.id:
             raise StaleAttempt(
-                f"The replica of operator '{uid}' stands at checkpoint {current.id}, this task wants {wanted.id}: "
-                f"a newer attempt of the job is running."
+                f"The replica of operator '{uid}' is at checkpoint {current.id}, but this task needs checkpoint "
+                f"{wanted.id}: a newer attempt of the job is running."
             )
         steps: list[tuple[str, str] | ReplayStep] = []
         version = wanted

@@ -1,4 +1,4 @@
-"""How operator state is put together from what subtasks report, and dealt out, whatever their number is now."""
+"""Combines operator state from the reports of subtasks, and redistributes it for any parallelism."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 def redistribute(shares: list[list[T]], parallelism: int) -> list[list[T]]:
-    """The same shares if there are as many subtasks as before; else all elements in order, in even runs.
+    """Return the shares unchanged if the parallelism is the same; otherwise split all elements into even runs.
 
-    Of runs that cannot be even the first are longer by one: [[1, 2, 3], [4, 5]] over three is [1, 2], [3, 4], [5].
+    Elements keep their order, and longer runs come first: [[1, 2, 3], [4, 5]] over three is [1, 2], [3, 4], [5].
     """
     if len(shares) == parallelism:
         return shares
@@ -28,7 +28,7 @@ def redistribute(shares: list[list[T]], parallelism: int) -> list[list[T]]:
 
 
 def share_of(shares: Shares, subtask: int, parallelism: int, max_parallelism: int) -> Share:
-    """What one of `parallelism` subtasks is given of a stored state."""
+    """Return the share of a stored state for one of `parallelism` subtasks."""
     elements = _elements(shares, subtask, parallelism, max_parallelism)
     return Share(mode=shares.mode, schema=shares.schema, elements=elements, migrations=shares.migrations)
 
@@ -50,7 +50,7 @@ def _elements(shares: Shares, subtask: int, parallelism: int, max_parallelism: i
 
 
 def reported_by(shares: Shares, subtask: int, parallelism: int) -> list[bytes] | None:
-    """What one of `parallelism` subtasks reported of a stored state; None if there were more of them, or fewer."""
+    """Return the elements that a subtask reported for a stored state; None if the parallelism was different."""
     stored = shares.by_subtask
     if shares.mode == BROADCAST and len(stored) == 1:
         return stored[0]
@@ -58,16 +58,17 @@ def reported_by(shares: Shares, subtask: int, parallelism: int) -> list[bytes] |
 
 
 def to_be_shared(shares: Shares) -> bool:
-    """Whether subtasks must be given the state even where they reported it: a union, for another's elements are in it.
+    """Return whether all subtasks must receive the state, even those that reported it.
 
-    And all of them, not only those that run in another worker now: of what all are given each takes its part, by a rule
-    of the function's own, and what one of them leaves another must take.
+    This holds for a union list, because it contains elements of other subtasks. All subtasks need it, not only those
+    that moved to another worker: each one selects its part of the union by the function's own rule, and must pick up
+    the elements that others leave.
     """
     return shares.mode == UNION and len(shares.by_subtask) > 1 and any(shares.by_subtask)
 
 
 def add_report(states: dict[str, Shares], reported: dict[str, Share], subtask: int, parallelism: int) -> None:
-    """Put what a subtask reported of an operator's states beside what the others did."""
+    """Add a subtask's report of an operator's states to those of the others."""
     for name, share in reported.items():
         known = states.get(name)
         if known is None:
@@ -81,7 +82,7 @@ def add_report(states: dict[str, Shares], reported: dict[str, Share], subtask: i
 
 
 def stored_once(states: dict[str, Shares]) -> dict[str, Shares]:
-    """The same states, with a broadcast state that all subtasks agree on kept once."""
+    """Return the states with a single copy of each broadcast state that all subtasks agree on."""
     return {
         name: Shares(
             mode=shares.mode, schema=shares.schema, by_subtask=shares.by_subtask[:1], migrations=shares.migrations
@@ -93,7 +94,7 @@ def stored_once(states: dict[str, Shares]) -> dict[str, Shares]:
 
 
 def sizes(states: dict[str, Shares]) -> dict[str, int]:
-    """The bytes of all elements, by state."""
+    """Return the bytes of all elements, by state."""
     return {
         name: sum(len(element) for share in shares.by_subtask for element in share) for name, shares in states.items()
     }

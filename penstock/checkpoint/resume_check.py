@@ -1,4 +1,4 @@
-"""Whether a program can go on with a checkpoint of its lineage."""
+"""Checks whether a program can resume from a checkpoint of its lineage."""
 
 from __future__ import annotations
 
@@ -12,29 +12,36 @@ from penstock.graph.physical import PhysicalGraph
 def check_restorable(
     manifest: Manifest, graph: PhysicalGraph, sources: list[str], key_types: Mapping[str, object], where: str
 ) -> None:
-    """Raise NotRestorable if it cannot. `sources`: the uid of each line of Spark's offsets, as the program has them;
-    `key_types`: those that it declares, by operator uid; `where`: the lineage, for errors."""
+    """Raise NotRestorable if the program cannot resume from the checkpoint.
+
+    Args:
+        manifest: The checkpoint.
+        graph: The program.
+        sources: The uid of the source of each line of Spark's offsets, in the program.
+        key_types: The program's declared key types, by operator uid.
+        where: The lineage, for error messages.
+    """
     before, now = (list(dict.fromkeys(uids)) for uids in (manifest.sources, sources))
     if manifest.log_index and before and before != now:
         raise NotRestorable(
-            f"The checkpoint in {where} has the positions of the sources {before}, in this order, and this program has "
-            f"{now}. Spark knows its sources by their place.",
-            fix="Change sources between a savepoint and a restore from it, which matches them by uid. Or choose "
-            "another job name to start afresh.",
+            f"The checkpoint in {where} has offsets for the sources {before}, in this order, but this program has the "
+            f"sources {now}. Spark identifies its sources by position.",
+            fix="Take a savepoint, change the sources, and restore from the savepoint, which matches sources by uid. "
+            "Or choose another job name to start from scratch.",
         )
     chains = graph.chains_by_uid()
     for uid, snapshot in manifest.operators.items():
         if uid not in chains:
             raise NotRestorable(
                 f"The checkpoint in {where} holds state of operator '{snapshot.name}' (uid '{uid}'), which this "
-                f"program does not have. Give its operators the uids they had, or choose another job name or "
-                f"state.checkpoints.dir to start afresh."
+                f"program does not have. Restore the previous uids of the operators, or choose another job name or "
+                f"state.checkpoints.dir to start from scratch."
             )
         groups = chains[uid].max_parallelism
         if snapshot.in_key_groups and groups != snapshot.max_parallelism:
             raise NotRestorable(
                 f"The checkpoint in {where} has the state of operator '{snapshot.name}' (uid '{uid}') in "
-                f"{snapshot.max_parallelism} key groups, this program in {groups}. The number cannot change: call "
+                f"{snapshot.max_parallelism} key groups, but this program has {groups}. The number cannot change: call "
                 f"set_max_parallelism({snapshot.max_parallelism}) on the operator."
             )
         if uid in key_types and snapshot.in_key_groups:

@@ -1,8 +1,8 @@
-"""Retention: which files the retained checkpoints need, and the removal of all others.
+"""Retention: finds the files that the retained checkpoints need, and removes all others.
 
-Everything is found by listing, nothing by remembering what is to be removed: a driver that dies in the middle leaves
-files that the next sweep finds. Nothing that belongs to an epoch under way is touched, nor what another driver did
-after this one was thought dead.
+Files are always found by listing, never from a remembered list: files left by a driver that dies during a sweep are
+found by the next one. A sweep touches no files of a running epoch, and no files that another driver wrote after this
+one was presumed dead.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ class _Delta(NamedTuple):
 
 
 class Retention:
-    """The files of one lineage, for the driver that publishes its manifests."""
+    """Manages the files of one lineage, for the driver that publishes its manifests."""
 
     def __init__(self, storage: Storage, retained: int) -> None:
-        """`retained`: how many completed checkpoints stay usable."""
+        """`retained` is the number of completed checkpoints that stay usable."""
         self._storage = storage
         self._retained = retained
         self._manifests: dict[int, Manifest] = {}
         self._deltas: dict[int, list[_Delta]] = {}
-        """Of every manifest that may have to be walked, the deltas that are files."""
+        """Delta files of every manifest that a walk might pass."""
 
     def published(self, manifest: Manifest) -> None:
         self._manifests[manifest.id] = manifest
         self._deltas[manifest.id] = _deltas_in(manifest)
 
     def needed(self, last: Manifest, reading: Collection[int] = ()) -> set[str]:
-        """All files that the retained checkpoints need. `reading`: older ones that a merge or savepoint still reads."""
+        """Return all files that the retained checkpoints need. `reading`: older checkpoints still in use."""
         kept = [self._manifest(number) for number in self.kept(last, reading)]
         files = {base.name for each in kept for handles in each.bases.values() for base in handles.values()}
         files |= {manifest_name(number) for each in kept for number in each.log_index.values()}
@@ -46,30 +46,30 @@ class Retention:
         for number in range(min(oldest_walk(oldest) + 1, oldest.id), last.id + 1):
             files.add(manifest_name(number))
             for delta in self._deltas_of(number):
-                # A later base of a retained checkpoint does not help those before it.
+                # A later base of a retained checkpoint does not help earlier checkpoints.
                 handles = oldest.bases.get(delta.uid, {})
                 if any(block not in handles or handles[block].id < number for block in delta.blocks):
                     files.add(delta.name)
         return files
 
     def kept(self, last: Manifest, reading: Collection[int] = ()) -> list[int]:
-        """The retained checkpoints and the one before them, whose link to the next is checked at a recovery."""
+        """Return the retained checkpoints and the one before them, which a recovery needs to verify the parent link."""
         numbers = [number for number in range(last.id - self._retained, last.id) if self._there(number)]
         numbers += [number for number in reading if number < last.id]
         return sorted({*numbers, last.id})
 
     def sweep(self, last: Manifest, reading: Collection[int] = ()) -> list[str]:
-        """Remove what no retained checkpoint needs; gives the names of what was removed."""
+        """Remove files that no retained checkpoint needs, and return their names."""
         needed = self.needed(last, reading)
         gone = [name for name in self._storage.list("manifests/") if name not in needed and _last_part(name) <= last.id]
         gone += [name for name in self._storage.list("deltas/") if name not in needed and _epoch(name) <= last.id]
-        # A base of the last checkpoint may be one that another driver is about to announce.
+        # Another driver might be about to announce a base of the last checkpoint.
         gone += [
             name
             for name in self._storage.list("bases/")
             if name not in needed and _epoch(name) < last.id and _epoch(name) not in reading
         ]
-        # Of the last checkpoint they are what its sinks commit, once more if a driver recovers from it.
+        # Keep those of the last checkpoint: a driver that recovers from it commits them again.
         for folder in (WAL, FORMER_WAL):
             gone += [name for name in self._storage.list(folder) if _epoch(name) < last.id]
         for name in gone:

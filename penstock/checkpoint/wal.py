@@ -1,8 +1,8 @@
-"""What writers put aside for the driver to send at commit: files of the lineage, by epoch, named by their content.
+"""Write-ahead log: records that writers stage for the driver to send at commit, in content-named files per epoch.
 
-Those of an epoch are needed until a later manifest is published, for a new driver commits the last one again. So a
-driver removes what it has read when the next epoch is committed, and retention's sweep whatever else of earlier epochs
-it finds: what failed attempts left, and what a driver did not live to remove.
+The files of an epoch are needed until a later manifest is published, because a new driver commits the last epoch again.
+A driver removes the files it has read once the next epoch is committed. The retention sweep removes all other files of
+earlier epochs: those of failed attempts, and those that a driver died before removing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.state.storage import Storage, StorageError
 
 WAL = "wal/"
 FORMER_WAL = "ahead/"
-"""Where versions up to 0.1 wrote these files. A manifest names its own, so they are read wherever they are."""
+"""Folder used by versions up to 0.1. A manifest names its files, so they are read from either folder."""
 
 
 def wal_name(epoch: int, digest: str) -> str:
@@ -22,24 +22,24 @@ def wal_name(epoch: int, digest: str) -> str:
 
 
 class WriteAheadLog:
-    """The files as the driver has them: one for all sinks, which may have put the same aside."""
+    """The driver's view of the files, shared by all sinks, which might have staged identical files."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self._read: dict[str, int] = {}
 
     def __reduce__(self) -> Any:
-        # Copies of a sink are in tasks, which do not commit.
+        # Tasks have copies of the sink but do not commit.
         return type(None), ()
 
     def noted(self, epoch: int, name: str) -> None:
-        """The driver has this file to commit an epoch, or lets somebody read it."""
+        """Record that the driver reads this file to commit an epoch, or lets another reader use it."""
         self._read[name] = epoch
 
     def committed(self, epoch: int) -> None:
-        """The manifest of `epoch` is published and all its sinks have committed: earlier ones are not asked for."""
+        """Remove files of earlier epochs, once `epoch` is published and all its sinks have committed."""
         for name in [name for name, when in self._read.items() if when < epoch]:
             del self._read[name]
-            # The sweep comes to what is left, and says what keeps it.
+            # The sweep retries failed deletions and reports their cause.
             with suppress(StorageError, OSError):
                 self.storage.delete(name)

@@ -45,7 +45,7 @@ Go on with
   make test                                      run the tests
   make bench                                     compare the speed with Spark's own state API
   .venv/bin/penstock run examples/url_count.py   run the same count as a program of your own
-  docs/architecture.md                           how it works"""
+  docs/internals/architecture.md                           how it works"""
 
 
 class DemoFailed(PenstockError):

@@ -57,7 +57,7 @@ class JobExecutionResult:
     """How a finished job went.
 
     `epochs` has one entry per epoch: number, records, duration_ms, delta_bytes and more. `metrics` is a
-    penstock.metrics.JobMetrics; docs/metrics.md says what is in it.
+    penstock.metrics.JobMetrics; docs/run/monitoring.md says what is in it.
     """
 
     def __init__(self, job_id: str, net_runtime: int, epochs: list[Any], metrics: Any) -> None:

@@ -15,7 +15,7 @@ The first byte says how a value is written:
 others  msgpack: scalars, lists and dicts. Never bytes alone, which are of the first kind: where values without a type
         are stored, msgpack's bytes are a pickle
 
-docs/types.md compares the cost with that of pickle.
+docs/write/types.md compares the cost with that of pickle.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _FLAT_TUPLE, _ONLY_BYTES = SHAPED + b"\x01T", SHAPED + b"\x01a"
 
 def encode_plain(value: Any) -> bytes | None:
     """The bytes of a plain value; None for any other."""
-    # Hot path: once per write of a value without a type. docs/types.md compares it with pickle.
+    # Hot path: once per write of a value without a type. docs/write/types.md compares it with pickle.
     kind = type(value)
     try:
         if kind is dict:

@@ -11,7 +11,7 @@ __all__ = ["RenamedFrom", "former_names"]
 class RenamedFrom:
     """Put it into a field's annotation when the field is renamed: `amount: Annotated[float, RenamedFrom("price")]`.
 
-    State that was stored with one of these names is then read into the field (docs/evolution.md). It may stay there:
+    State that was stored with one of these names is then read into the field (docs/operate/upgrades.md). It may stay there:
     where the field has its present name already, it means nothing.
     """
 

@@ -1,4 +1,4 @@
-"""What happens when a job fails, as a program says it. docs/restarts.md tells what each strategy does."""
+"""What happens when a job fails, as a program says it. docs/operate/recovery.md tells what each strategy does."""
 
 from __future__ import annotations
 

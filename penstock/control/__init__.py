@@ -1,5 +1,5 @@
-"""Commands of other processes to a job: a Unix socket for each job that runs on this host, and those who ask at it.
+"""Commands from other processes to a job: one Unix socket per job on this host, and the client.
 
-Knows nothing of Spark or of what a job is. `driver/control_messages.py` has the requests and answers,
-`driver/commands.py` answers them.
+This package is independent of Spark and of jobs. `driver/control_messages.py` defines requests and answers, and
+`driver/commands.py` executes them.
 """

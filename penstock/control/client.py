@@ -1,4 +1,4 @@
-"""The other end of a control point: which jobs run on this host, and asking one of them."""
+"""The client of a control point: lists the jobs on this host and sends requests to them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from penstock.errors import PenstockError
 
 _CONNECT_S = 2.0
 _DESCRIBE_S = 2.0
-"""A description is made of what is at hand; a job that takes longer is stopped, or its host is."""
+"""A description needs no waiting. A job that takes longer is suspended, or its host is."""
 _AT_ONCE = 16
 
 
 class JobNotFound(PenstockError):
-    """No job, or more than one, is meant by what was given. Operator action: give an id that `penstock list` shows."""
+    """No job, or more than one, matches. Operator action: pass an ID from `penstock list`."""
 
 
 class NoAnswer(PenstockError):
-    """The job's process did not answer, or ended before it did. Operator action: see whether it runs."""
+    """The job's process did not answer, or ended before it did. Operator action: check whether it runs."""
 
 
 class RefusedByJob(PenstockError):
-    """The job did not do it. The message is the job's."""
+    """The job refused the request. The message is the job's."""
 
     def __init__(self, refused: Refused) -> None:
         super().__init__(refused.problem, fix=refused.fix)
@@ -52,12 +52,12 @@ class RefusedByJob(PenstockError):
 
 @dataclass(frozen=True)
 class Running:
-    """A job whose driver lives."""
+    """A job with a live driver."""
 
     id: str
     pid: int
     description: Description | None
-    """None if it does not answer."""
+    """None if the job does not answer."""
 
     def __str__(self) -> str:
         if self.description is None:
@@ -66,7 +66,7 @@ class Running:
 
 
 def running_jobs(directory: str) -> list[Running]:
-    """Those of this user, oldest first. What killed drivers left is removed."""
+    """Return this user's jobs, oldest first. Removes the sockets of killed drivers."""
     try:
         with opened(directory) as folder:
             ids = [name.removesuffix(SUFFIX) for name in os.listdir(folder) if name.endswith(SUFFIX)]
@@ -78,7 +78,7 @@ def running_jobs(directory: str) -> list[Running]:
 
 
 def find_job(directory: str, given: str) -> Running:
-    """The job with this id, or with an id that begins so, or with this name."""
+    """Return the job with this ID, ID prefix or name."""
     jobs = running_jobs(directory)
     found = [job for job in jobs if job.id == given] or [
         job
@@ -89,21 +89,21 @@ def find_job(directory: str, given: str) -> Running:
         return found[0]
     if found:
         shown = ", ".join(map(str, found))
-        raise JobNotFound(f"'{given}' may be any of these jobs: {shown}.", fix="Give more of its id.")
-    runs = f"These do: {', '.join(map(str, jobs))}." if jobs else "None does."
+        raise JobNotFound(f"'{given}' matches several jobs: {shown}.", fix="Pass a longer part of the ID.")
+    runs = f"Running jobs: {', '.join(map(str, jobs))}." if jobs else "No job is running."
     raise JobNotFound(
         f"No job with the id or name '{given}' runs on this host. {runs}",
-        fix="Give an id or a name that `penstock list` shows. It shows the jobs that this user runs here, with the "
-        "same penstock.control.dir.",
+        fix="Pass an ID or name from `penstock list`. It lists jobs that you run on this host with the same "
+        "penstock.control.dir.",
     )
 
 
 def ask(directory: str, job: Running, request: Request) -> Done:
-    """Have something done, and wait for it, however long that takes. Raises RefusedByJob or NoAnswer."""
+    """Send a request and wait for its completion, without a time limit. Raises RefusedByJob or NoAnswer."""
     if job.description is None:
         raise NoAnswer(
-            f"Job {job.id} does not answer, but its process {job.pid} lives. It may be stopped, or overloaded.",
-            fix=f"Try again, or see what process {job.pid} does.",
+            f"Job {job.id} does not answer, but its process {job.pid} is alive. It might be suspended or overloaded.",
+            fix=f"Try again, or check what process {job.pid} is doing.",
         )
     try:
         with opened(directory) as folder, _connected(folder, job.id) as connection:
@@ -111,8 +111,8 @@ def ask(directory: str, job: Running, request: Request) -> Done:
     except (OSError, msgspec.MsgspecError) as error:
         raise NoAnswer(
             f"Job {job} ended before it answered: {error}",
-            fix="See what its program printed. If a savepoint was asked for, `penstock savepoint list` tells whether "
-            "there is one.",
+            fix="Check the output of its program. If you requested a savepoint, `penstock savepoint list` shows "
+            "whether it was made.",
         ) from None
     if isinstance(answer, Refused):
         raise RefusedByJob(answer)
@@ -129,7 +129,7 @@ def _look_at(folder: int, job_id: str) -> Running | None:
             answer = _answer(connection, Describe())
             return Running(job_id, pid, answer if isinstance(answer, Description) else None)
     except ConnectionRefusedError:
-        # No process has it open, and none will: ids are used once.
+        # No process has this socket open, and none will, because IDs are never reused.
         with suppress(FileNotFoundError):
             os.unlink(job_id + SUFFIX, dir_fd=folder)
         return None
@@ -140,7 +140,7 @@ def _look_at(folder: int, job_id: str) -> Running | None:
 
 
 def _exists(folder: int, job_id: str) -> bool:
-    """Whether the job is not just over."""
+    """Return whether the job is still running."""
     try:
         os.stat(job_id + SUFFIX, dir_fd=folder)
     except FileNotFoundError:
@@ -166,13 +166,13 @@ def _answer(connection: socket.socket, request: Request) -> Answer:
     while not data.endswith(b"\n"):
         part = connection.recv(64 * 1024)
         if not part:
-            raise ConnectionError("it closed the connection")
+            raise ConnectionError("the job closed the connection")
         data += part
     answer: Answer = decode_answer(bytes(data))
     return answer
 
 
 def _process_behind(connection: socket.socket) -> int:
-    """The kernel's word, so it is known of a process that does not answer too."""
+    """Return the process ID as the kernel knows it, which works even if the process does not answer."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return int(struct.unpack("3i", credentials)[0])

@@ -1,7 +1,7 @@
-"""The directory that holds the control points of one user's jobs on this host: `<job id>.sock` for each.
+"""The directory with the control points of one user's jobs on this host: one `<job id>.sock` per job.
 
-Who may write in it may answer for a job, and who may connect may end it. So it is made for this user alone, and one
-that somebody else made, or may write in, is not used.
+Any user who can write to it could impersonate a job, and any user who can connect could end one. It is therefore
+created for this user only, and a directory that another user created or can write to is not used.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ SUFFIX = ".sock"
 
 
 class UnusableDirectory(PenstockError):
-    """The directory of control points is not this user's alone. Operator action: name another, or see who made it."""
+    """Other users have access to the control directory. Operator action: use another one, or find out who made it."""
 
 
 def control_directory(settings: Mapping[str, str]) -> str:
-    """As set, or one below the temporary directory.
+    """Return the configured directory, or the default below the temporary directory.
 
-    Not below XDG_RUNTIME_DIR: jobs that are started by cron have none, and it goes when the user logs out.
+    The default is not below XDG_RUNTIME_DIR: cron jobs have none, and it disappears when the user logs out.
     """
     return CONTROL_DIRECTORY.read(settings) or os.path.join(tempfile.gettempdir(), f"penstock-control-{os.getuid()}")
 
 
 @contextmanager
 def opened(directory: str, create: bool = False) -> Iterator[int]:
-    """The directory as a descriptor, checked: what is done through it is done there, whatever its path becomes.
+    """Open the directory and check it. The descriptor stays valid even if the path changes.
 
-    Raises FileNotFoundError if it is not there and not to be created, UnusableDirectory if it is not to be trusted.
+    Raises FileNotFoundError if it does not exist and `create` is False, UnusableDirectory if it is not private.
     """
     try:
         with opened_private(directory, create=create) as descriptor:
@@ -44,12 +44,12 @@ def opened(directory: str, create: bool = False) -> Iterator[int]:
 
 
 def address(descriptor: int, name: str) -> str:
-    """Of a socket in an opened directory. The path of one has at most 107 bytes, and a directory may be deep."""
+    """Return the address of a socket in an opened directory. A socket path is limited to 107 bytes."""
     return f"/proc/self/fd/{descriptor}/{name}"
 
 
 def _unusable(directory: str, why: str) -> UnusableDirectory:
     return UnusableDirectory(
         f"Commands cannot reach jobs through {directory}: it {why}.",
-        fix=f"Set {CONTROL_DIRECTORY.key} to a directory that only you may write in, for jobs and commands alike.",
+        fix=f"Set {CONTROL_DIRECTORY.key} to a directory that only you can write to, for both jobs and commands.",
     )

@@ -1,4 +1,4 @@
-"""A job's control point: a thread of its driver that listens, and one for each command that has come."""
+"""A job's control point: one listening thread in the driver, and one thread per command."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from penstock.driver.control_messages import Answer, Refused, Request, decode_re
 from penstock.errors import PenstockError
 
 _REQUEST_S = 5.0
-"""A client that takes longer to say what it wants is not waited for."""
+"""Maximum time for a client to send its request."""
 _ANSWER_S = 5.0
-"""Nor one that takes longer to read the answer. At its end the process waits as long for answers to get out."""
+"""Maximum time for a client to read the answer, and for pending answers when the process exits."""
 _REQUEST_BYTES = 64 * 1024
 _CLIENTS = 16
-"""At a time; more are turned away, so that no crowd costs the job more than as many threads."""
+"""Maximum number of concurrent clients. More are turned away, which bounds the number of threads."""
 
 _logger = logging.getLogger("penstock")
 
 
 class ControlPoint:
-    """Listens from when it is made until `close`. `answer` is called in threads of its own, several at a time.
+    """Listens from construction until `close`. Calls `answer` concurrently from its own threads.
 
-    What it raises is the answer. Raises OSError or UnusableDirectory if the socket cannot be made.
+    An exception from `answer` becomes the answer. Raises OSError or UnusableDirectory if the socket cannot be created.
     """
 
     def __init__(self, directory: str, job_id: str, answer: Callable[[Request], Answer]) -> None:
@@ -47,25 +47,25 @@ class ControlPoint:
         atexit.register(self._last_words)
 
     def close(self) -> None:
-        """Nobody finds the job any more. Commands under way are still answered. May be called again."""
+        """Remove the socket. Commands in progress are still answered. Can be called repeatedly."""
         if self._closed.is_set():
             return
         self._closed.set()
         with suppress(OSError):
             os.unlink(self._path)
-        # It ends the wait for a client, which closing does not.
+        # Unlike `close`, `shutdown` ends a pending `accept`.
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._let_go()
 
     def _let_go(self) -> None:
-        """A process may run many jobs: what is over is not to be remembered until its end."""
+        """Drop the exit handler, because a process can run many jobs and must not keep finished ones."""
         if self._closed.is_set() and not self._at_work and not self._at_exit:
             atexit.unregister(self._last_words)
 
     def _last_words(self) -> None:
-        """At the end of the process: the answer to a `stop` is due when the job, and so the program, is over."""
+        """Send pending answers when the process exits: a `stop` is answered when the job, and so the program, ends."""
         self._at_exit = True
         self.close()
         deadline = time.monotonic() + _ANSWER_S
@@ -77,7 +77,7 @@ class ControlPoint:
             try:
                 client, _ = self._listener.accept()
             except OSError:
-                # Closed, or the process has no descriptor to spare: then later, for it needs them more.
+                # Closed, or out of file descriptors. Wait, because the process needs them more.
                 self._closed.wait(1)
                 continue
             if not self._places.acquire(blocking=False):
@@ -92,7 +92,7 @@ class ControlPoint:
     def _serve(self, client: socket.socket) -> None:
         this = threading.current_thread()
         try:
-            # A client that is gone, or hangs, is nobody's loss: what it asked for is done all the same.
+            # A client that disconnects or hangs is harmless; its request is executed anyway.
             with client, suppress(OSError):
                 line = _line_from(client)
                 if line is not None:
@@ -111,15 +111,15 @@ class ControlPoint:
         except msgspec.MsgspecError as error:
             return Refused(
                 kind="BadRequest",
-                problem=f"The job does not understand what it is asked: {error}.",
-                fix="Use the `penstock` of the version that the job runs with.",
+                problem=f"The job cannot decode the request: {error}.",
+                fix="Use the `penstock` command of the job's version.",
             )
         try:
             return self._answer(request)
         except PenstockError as error:
             return Refused(kind=type(error).__name__, problem=error.statement(), fix=error.fix)
-        except Exception as error:  # whoever asked must hear of it; the job does not
-            _logger.debug("A command failed.", exc_info=True)
+        except Exception as error:  # the client must see it; the job is not affected
+            _logger.debug("Command failed.", exc_info=True)
             return Refused(kind=type(error).__name__, problem=str(error))
 
 
@@ -132,7 +132,7 @@ def _listening(directory: str, job_id: str) -> socket.socket:
             try:
                 os.chmod(new, 0o600, dir_fd=folder)
                 listener.listen(_CLIENTS)
-                # Only now: a socket that is there and refuses is one that a dead driver left.
+                # Only now: an existing socket that refuses connections belongs to a dead driver.
                 os.rename(new, job_id + SUFFIX, src_dir_fd=folder, dst_dir_fd=folder)
             except OSError:
                 os.unlink(new, dir_fd=folder)
@@ -144,7 +144,7 @@ def _listening(directory: str, job_id: str) -> socket.socket:
 
 
 def _line_from(client: socket.socket) -> bytes | None:
-    """What was asked; None if nothing was, in time and with an end."""
+    """Return the request line, or None if the client did not send a complete one in time."""
     deadline = time.monotonic() + _REQUEST_S
     data = bytearray()
     while not data.endswith(b"\n"):

@@ -1,4 +1,4 @@
-"""Asynchronous calls for the records of a stream: docs/async-io.md."""
+"""Asynchronous calls for the records of a stream: docs/write/async-io.md."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def checkpointing_mode(configuration: Configuration) -> CheckpointingMode:
 
 
 class CheckpointConfig:
-    """Given by `env.get_checkpoint_config()`. What is set here is set in the environment. docs/checkpoints.md."""
+    """Given by `env.get_checkpoint_config()`. What is set here is set in the environment. docs/operate/checkpoints.md."""
 
     DEFAULT_MODE = CheckpointingMode[CHECKPOINTING_MODE.default]
     DEFAULT_TIMEOUT = CHECKPOINT_TIMEOUT.default

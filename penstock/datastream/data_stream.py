@@ -199,7 +199,7 @@ class DataStream(Declaration, Generic[T_co]):
     def key_by(
         self, key_selector: Callable[[T_co], K] | KeySelector[T_co, K], key_type: Any = None
     ) -> KeyedStream[T_co, K]:
-        """Partition by key. Keys may be numbers, strings, bytes, None, dates, tuples of these: see docs/keys.md."""
+        """Partition by key. Keys may be numbers, strings, bytes, None, dates, tuples of these: see docs/write/keys.md."""
         check_function(key_selector, KeySelector, "key_by")
         keyed = Partitioning(KEY, key_selector, key_type, location=calling_location())
         return KeyedStream(self._env, [replace(edge, partitioning=keyed) for edge in self._inputs], self)
@@ -305,7 +305,7 @@ class DataStream(Declaration, Generic[T_co]):
         """Send every record to every subtask of the next operator.
 
         With descriptors, the result is to be connected to another stream, by a function that keeps it in states of
-        these names and types: docs/operator-state.md.
+        these names and types: docs/write/operator-state.md.
         """
         stream = self._partitioned(Partitioning(BROADCAST))
         if broadcast_state_descriptor is None:

@@ -193,7 +193,7 @@ class StreamExecutionEnvironment:
         return CheckpointConfig(self)
 
     def set_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> None:
-        """What happens when the job fails, made with `RestartStrategies`. docs/restarts.md has the default."""
+        """What happens when the job fails, made with `RestartStrategies`. docs/operate/recovery.md has the default."""
         self._configuration.add_all(Configuration.from_dict(restart_strategy_configuration.settings()))
 
     def get_restart_strategy(self) -> RestartStrategyConfiguration:

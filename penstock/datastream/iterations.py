@@ -1,4 +1,4 @@
-"""Iterations in supersteps over input that ends: what one superstep gives is the input of the next (docs/batch.md).
+"""Iterations in supersteps over input that ends: what one superstep gives is the input of the next (docs/write/batch.md).
 
 Each superstep is a batch of its own, with new functions and empty state. Its records pass through the driver.
 """

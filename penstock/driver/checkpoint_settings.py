@@ -1,4 +1,4 @@
-"""The settings of checkpoints and restarts, from the keys of a configuration to what a driver is given."""
+"""Settings of checkpoints and restarts: from configuration keys to the objects that the driver uses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from penstock.state.object_storage import ObjectStorage
 
 
 def state_settings(configuration: Configuration, name: str) -> tuple[Settings, SharedStorage | None]:
-    """The settings of state and checkpoints, and the storage of checkpoints; None: the driver's memory."""
+    """Return the driver's settings and the checkpoint storage, which is None for the driver's memory."""
     backend, in_files = backend_settings(configuration)
     check_directory(backend)
     settings = _driver_settings(configuration, backend)
@@ -64,14 +64,14 @@ def _checkpoint_storage(configuration: Configuration) -> SharedStorage:
         return LocalStorage(local_path(CHECKPOINTS_DIRECTORY.key, directory))
     if scheme == "memory":
         raise BadSetting(
-            "state.checkpoints.dir is a memory: URI, and that memory is one process's: no task would see it.",
-            fix="For checkpoints in the driver's memory set state.backend to memory and leave the directory out.",
+            "state.checkpoints.dir is a memory: URI. Such memory belongs to one process, so tasks could not read it.",
+            fix="To keep checkpoints in the driver's memory, set state.backend to memory and leave the directory out.",
         )
     return ObjectStorage(directory, store_options(configuration.to_dict()))
 
 
 def _driver_settings(configuration: Configuration, backend: Backend) -> Settings:
-    """How the driver of a job with this backend checkpoints."""
+    """Return the checkpoint settings of a job that uses this backend."""
     check_max_concurrent(configuration.get(MAX_CONCURRENT_CHECKPOINTS))
     return Settings(
         backend=backend,
@@ -88,27 +88,27 @@ def _driver_settings(configuration: Configuration, backend: Backend) -> Settings
 
 
 def checkpoint_interval(configuration: Configuration) -> int:
-    """Milliseconds; -1 when checkpointing is off."""
+    """Return the interval in milliseconds, or -1 if checkpointing is off."""
     interval = configuration.get(CHECKPOINT_INTERVAL)
     return -1 if interval is None else interval
 
 
 def retains_checkpoints(configuration: Configuration) -> bool:
-    """Whether the checkpoints of a job that has ended are kept."""
+    """Return whether a job's checkpoints are kept after it ends."""
     return configuration.get(CHECKPOINT_RETENTION) == "RETAIN_ON_CANCELLATION"
 
 
 def check_max_concurrent(number: int) -> None:
     if number != 1:
         raise BadSetting(
-            f"{MAX_CONCURRENT_CHECKPOINTS.key} is {number}. Every epoch ends in a checkpoint and the next one builds "
-            f"on it, so there is one at a time.",
+            f"{MAX_CONCURRENT_CHECKPOINTS.key} is {number}, but only 1 is possible: every epoch ends in a checkpoint, "
+            f"and the next epoch builds on it.",
             fix="Leave it out, or set it to 1.",
         )
 
 
 def restart_strategy(configuration: Configuration, checkpointing: bool) -> RestartStrategy:
-    """The strategy that is configured; where none is, that of jobs with checkpoints, or none at all."""
+    """Return the configured strategy. The default depends on whether checkpointing is on."""
     chosen = configured_strategy(configuration)
     if isinstance(chosen, RestartStrategies.FixedDelayRestartStrategyConfiguration):
         delay = to_millis(chosen.get_delay_between_attempts_interval())

@@ -1,4 +1,4 @@
-"""Processing time: the machine's clock, made fit for a job that outlives its corrections."""
+"""Processing time: the machine's clock, protected against corrections while a job runs."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import threading
 from collections.abc import Callable
 
 _PACE_WHILE_AHEAD = 0.5
-"""How fast processing time passes while it is ahead of the machine's clock: timers still fire, within twice their time,
-and after a clock that went back by an hour both agree again two hours later."""
+"""How fast processing time passes while it is ahead of the machine's clock. Timers still fire, within twice their
+delay. After the machine's clock is set back by an hour, the two agree again two hours later."""
 
 _LEAST_JUMP_MS = 1000
-"""Smaller differences are those of clocks that are corrected slowly, or of a busy machine."""
+"""Smaller differences come from gradual clock corrections or a busy machine."""
 
 
 class ProcessingClock:
-    """Follows the machine's clock forward, also over a jump, and never goes back.
+    """Follow the machine's clock forward, including jumps, but never backward.
 
-    A clock that went back (a time server, an operator, a machine that was moved) must not stop timers and idle sources
-    until it has caught up. So processing time then goes on, at half the pace, from where it was.
+    A clock can be set back by a time server, an operator or a machine migration. Timers and idle sources must not
+    stall until it catches up, so processing time continues from its last value at half the pace.
     """
 
     def __init__(self, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
-        """Both give seconds; only `wall` can jump."""
+        """Both callables return seconds; only `wall` can jump."""
         self._wall = wall
         self._monotonic = monotonic
         self._lock = threading.Lock()
@@ -29,7 +29,7 @@ class ProcessingClock:
         self._reached_at = monotonic()
 
     def reach(self, milliseconds: int) -> None:
-        """Do not show less than this from now on: a driver before this one has been here."""
+        """Never return less than `milliseconds` from now on, because an earlier driver already reached it."""
         with self._lock:
             self._reached = max(self._reached, milliseconds)
 
@@ -38,7 +38,7 @@ class ProcessingClock:
             self._reached, self._reached_at = float("-inf"), self._monotonic()
 
     def now(self) -> int:
-        """Milliseconds since 1970."""
+        """Return milliseconds since 1970."""
         with self._lock:
             at = self._monotonic()
             passed = max(0.0, at - self._reached_at) * 1000
@@ -48,16 +48,16 @@ class ProcessingClock:
 
 
 class StepsBack:
-    """Notices that the machine's clock was set back."""
+    """Detect that the machine's clock was set back."""
 
     def __init__(self, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
-        """Both give seconds; only `wall` can jump."""
+        """Both callables return seconds; only `wall` can jump."""
         self._wall = wall
         self._monotonic = monotonic
         self._lead = self._look()
 
     def seconds(self) -> float:
-        """By how much it went back since the last call; 0 if it did not."""
+        """Return by how much the clock went back since the last call, or 0."""
         before, self._lead = self._lead, self._look()
         return max(0.0, before - self._lead)
 
@@ -66,18 +66,18 @@ class StepsBack:
 
 
 class Jumps:
-    """Finds by how much processing time jumped forward between two epochs: silence that was not there."""
+    """Find by how much processing time jumped forward between two epochs. Channels were not silent for that time."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._last: tuple[int, float] | None = None
 
     def forget(self) -> None:
-        """The epoch before was another driver's, or is unknown."""
+        """Drop the previous epoch: another driver ran it, or it is unknown."""
         self._last = None
 
     def since_last(self, timestamp: int) -> int:
-        """Milliseconds that the clock moved and that did not pass, up to an epoch that begins now."""
+        """Return the milliseconds by which the clock jumped ahead of elapsed time, up to an epoch that begins now."""
         if self._last is None:
             return 0
         before, at = self._last
@@ -85,12 +85,12 @@ class Jumps:
         return jumped if jumped >= _LEAST_JUMP_MS else 0
 
     def completed(self, timestamp: int, began: float) -> None:
-        """The epoch of this timestamp, which began at this monotonic time, is published."""
+        """Record that the epoch with this timestamp was published; it began at the monotonic time `began`."""
         self._last = timestamp, began
 
 
 class DriverClocks:
-    """The clocks of a driver. `wall` and `monotonic` give seconds; only `wall` can jump."""
+    """The clocks of a driver. `wall` and `monotonic` return seconds; only `wall` can jump."""
 
     def __init__(self, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
         self._wall = wall
@@ -99,19 +99,19 @@ class DriverClocks:
         self.jumps = Jumps(monotonic)
 
     def now_ms(self) -> int:
-        """The machine's time, for people."""
+        """Return the machine's time, for display."""
         return int(self._wall() * 1000)
 
     def ticks(self) -> int:
-        """Milliseconds by the monotonic clock."""
+        """Return milliseconds on the monotonic clock."""
         return int(self.monotonic() * 1000)
 
     def elapsed_ms(self, started: float) -> int:
-        """Milliseconds since `started`, in seconds by the monotonic clock."""
+        """Return the milliseconds since `started`, which is in seconds on the monotonic clock."""
         return int((self.monotonic() - started) * 1000)
 
     def forget(self, last: int | None) -> None:
-        """Start over: the clocks were replaced. `last`: processing time of the last checkpoint."""
+        """Reset after the clocks were replaced. `last` is the processing time of the last checkpoint."""
         self.processing.forget()
         self.jumps.forget()
         if last is not None:

@@ -1,4 +1,4 @@
-"""Collecting an epoch: the engine runs its tasks, again if need be, until all of them have acknowledged it."""
+"""Collecting an epoch: the engine runs the tasks, with retries, until all of them have acknowledged the epoch."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from penstock.runtime.report import decode_report
 from penstock.runtime.rows import FAILURE, METRICS, REPORT, Failure, decode_failure
 
 Rows = Iterable[tuple[int, bytes]]
-"""What an engine gives of an epoch: reports, failures and metrics, each with its kind."""
+"""The engine's output for an epoch: reports, failures and metrics, each with its kind."""
 
 
 class Collector:
-    """Turns the rows of the engine into events of the coordinator. One `collect` for each epoch."""
+    """Turns the engine's rows into coordinator events. Call `collect` once per epoch."""
 
     def __init__(
         self, coordinator: Coordinator, settings: Settings, checkpoints: CheckpointLog, clocks: DriverClocks
@@ -45,8 +45,8 @@ class Collector:
     ) -> CollectedEpoch:
         """Run attempts until one of them is complete.
 
-        `run` is the engine. `on_abort` removes what a failed attempt left behind; what it raises ends the epoch.
-        Raises EpochFailed after as many failed attempts as are tolerated.
+        `run` starts the engine. `on_abort` cleans up after a failed attempt; an exception from it ends the epoch.
+        Raises EpochFailed once more attempts have failed than are tolerated.
         """
         attempts = 0
         while True:
@@ -95,8 +95,8 @@ class Collector:
         return measured
 
     def _tolerated(self, abort: Abort) -> int:
-        """How often an epoch may fail like this and be run again in its place."""
-        # A user's error will come again; what the engine lost may not.
+        """Return how often an epoch that failed this way is retried."""
+        # An error in user code would recur; an engine failure might not.
         if any(failure.from_user for failure in abort.failures):
             return 0
         tolerable = self._settings.tolerable_failures

@@ -1,4 +1,4 @@
-"""What commands of other processes (`penstock list`, `savepoint`, `stop`, `cancel`, `rescale`) do to a job."""
+"""Executes commands from other processes (`penstock list`, `savepoint`, `stop`, `cancel`, `rescale`) on a job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.driver.epochs import EpochDriver
 
 
 class DescribableJob(Protocol):
-    """What a description of a job is made of. None of it waits."""
+    """The parts of a job that its description needs. None of them blocks."""
 
     @property
     def id(self) -> str: ...
@@ -32,7 +32,7 @@ class DescribableJob(Protocol):
 
     @property
     def started_at(self) -> float:
-        """In seconds since 1970."""
+        """Seconds since 1970."""
         ...
 
     @property
@@ -43,14 +43,14 @@ class DescribableJob(Protocol):
 
     @property
     def checkpoints(self) -> str:
-        """Where its checkpoints are, if they outlive the driver; otherwise empty."""
+        """The location of the checkpoints if they outlive the driver, otherwise empty."""
         ...
 
     def status(self) -> JobStatus: ...
 
 
 class Commands:
-    """Answers requests, in any thread and several at a time."""
+    """Answers requests. Thread-safe; handles several requests concurrently."""
 
     def __init__(self, job: DescribableJob, client: JobClient) -> None:
         self._job, self._client = job, client
@@ -75,7 +75,7 @@ class Commands:
                 return Done()
 
     def _description(self) -> Description:
-        """Waits for nothing: an epoch may be under way, for however long."""
+        """Describe the job without waiting for the epoch in progress."""
         job, driver = self._job, self._job.driver
         return Description(
             id=job.id,

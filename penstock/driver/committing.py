@@ -1,4 +1,4 @@
-"""The second phase of two-phase commit: what the driver tells its sinks, once, again, or never."""
+"""The second phase of two-phase commit: how the driver commits, recommits and aborts the output of its sinks."""
 
 from __future__ import annotations
 
@@ -22,23 +22,28 @@ _log = logging.getLogger(__name__)
 
 
 class Commit(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """One subtask's committable of one epoch. The sink's uid, lineage, epoch and subtask together identify it."""
+    """One subtask's committable for one epoch.
+
+    The sink's uid, lineage, epoch and subtask together identify it.
+    """
 
     lineage: str
     epoch: int
     subtask: int
     payload: bytes
+    """The committable itself, as the writer returned it from ``prepare_commit``."""
     again: bool = False
-    """Whether a driver before this one may have committed it already."""
+    """Whether an earlier driver might already have committed it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommitContext:
-    """The operator that the driver calls a sink for: one sink object can end several streams."""
+    """The operator on whose behalf the driver calls a sink. One sink object can end several streams."""
 
     uid: str
+    """Uid of the operator."""
     wal: WriteAheadLog
-    """The job's write-ahead log, with the storage of its checkpoints."""
+    """The job's write-ahead log, kept in the checkpoint storage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,15 +51,15 @@ class CommitPlan:
     """When each committable of an epoch is committed."""
 
     before_checkpoint: list[Committable]
-    """Before the manifest is published. Not in the manifest."""
+    """Committed before the manifest is published. Not in the manifest."""
     unrecorded: list[Committable]
-    """After the manifest is published, by sinks that are not durable. Not in the manifest."""
+    """Committed by non-durable sinks after the manifest is published. Not in the manifest."""
     in_manifest: list[Committable]
-    """After the manifest is published, and again by each driver that recovers from it."""
+    """Committed after the manifest is published, and again by each driver that recovers from it."""
 
 
 class CommittingSink(Protocol):
-    """The driver's half of a sink."""
+    """The driver's side of a sink."""
 
     durable: bool
     commit_before_checkpoint: bool
@@ -71,10 +76,10 @@ class CommittingSink(Protocol):
 
 
 class Committer:
-    """All sinks of a job, by operator uid. Order of calls for each epoch: `join`, `commit`.
+    """All sinks of a job, by operator uid. Call `join`, then `commit`, for each epoch.
 
-    Sinks that can commit in `executor`, while the tasks of the next epoch run, and are done before its manifest is
-    published: a driver that comes after this one commits the last one again, and no other.
+    Sinks with `concurrent_commit` commit in `executor` while the tasks of the next epoch run. They finish before the
+    next manifest is published, so a later driver recommits only the last epoch.
     """
 
     def __init__(
@@ -92,19 +97,19 @@ class Committer:
         self._executor = executor
         self._under_way: tuple[Manifest, Future[None]] | None = None
         self._concurrent_cost: float | None = None
-        """Seconds per record of the last epoch that was committed concurrently with another one."""
+        """Seconds per record for the last epoch that was committed concurrently."""
         self._contexts = {uid: CommitContext(uid=uid, wal=wal) for uid in sinks}
         self._wal = wal
         self.lineage = lineage
         self._cleaned_up = False
 
     def start(self) -> None:
-        """Let sinks say what is wrong with them while nothing has been read."""
+        """Start the sinks before anything is read, so that their configuration errors surface early."""
         for uid, sink in self._sinks.items():
             sink.start(self._contexts[uid])
 
     def plan(self, reports: Iterable[Report]) -> CommitPlan:
-        """Decide when the committables in these reports are committed."""
+        """Decide when to commit each committable in these reports."""
         plan = CommitPlan(before_checkpoint=[], unrecorded=[], in_manifest=[])
         for each in committables_of(reports):
             sink = self._sinks[each.uid]
@@ -117,9 +122,11 @@ class Committer:
         return plan
 
     def forget(self) -> None:
-        """The driver goes on from the last manifest, which is committed again: what its attempts since left behind is
-        nobody's."""
-        with suppress(Exception):  # the user's sink, which is asked again
+        """Reset before the driver resumes from the last manifest, which is committed again.
+
+        Output of attempts after that manifest is orphaned, so the next commit cleans it up.
+        """
+        with suppress(Exception):  # from the user's sink; the recommit reports it
             self.join()
         self._under_way = None
         self._cleaned_up = False
@@ -130,13 +137,15 @@ class Committer:
             if sink is None:
                 raise NotRestorable(
                     f"Checkpoint {epoch} holds output of sink '{uid}', which this program does not have. "
-                    f"Give the sink the uid it had."
+                    f"Restore the sink, or give it its previous uid."
                 )
             sink.commit(commits, self._contexts[uid])
 
     def commit(self, manifest: Manifest, records: int) -> None:
-        """The manifest of so many records is published: commit what it holds, or begin to. Raises what a sink failed
-        with."""
+        """Commit a published manifest that covers `records` records, or start to commit it.
+
+        Raises the exception of a sink that failed.
+        """
         self._under_way = manifest, self._begin(manifest, records)
         self.check()
 
@@ -165,14 +174,20 @@ class Committer:
             self._concurrent_cost = (self._clock() - began) / records
 
     def concurrent_seconds(self, manifest: Manifest, records: int) -> float | None:
-        """How long sinks commit this many records while the next epoch runs; None before any such commit is over."""
+        """Estimate how long committing this many records takes while the next epoch runs.
+
+        None before the first such commit is complete.
+        """
         if not any(map(self._commits_concurrently, manifest.committables)):
             return 0.0
         return None if self._concurrent_cost is None else self._concurrent_cost * records
 
     def join(self) -> None:
-        """Wait until nothing is being committed any more. Raises what a sink failed with, and again to whoever comes
-        until it is forgotten: no epoch may follow one that is not committed."""
+        """Wait until the commit in progress is complete.
+
+        Raises the exception of a sink that failed, on every call until `forget`: no epoch can follow one that is not
+        committed.
+        """
         if self._under_way is not None:
             manifest, work = self._under_way
             work.result()
@@ -180,22 +195,24 @@ class Committer:
             self._committed(manifest)
 
     def check(self) -> None:
-        """Raise what a sink failed with, if one did, and do not wait."""
+        """Raise the exception of a sink that failed, if any, without waiting."""
         if self._under_way is not None and self._under_way[1].done():
             self.join()
 
     def abort(self, epoch: int, reports: Iterable[Report]) -> None:
-        """The attempt whose reports these are has failed. The next one writes anew."""
+        """Abort the output of a failed attempt with these reports. The next attempt writes it again."""
         self.join()
         for uid, commits in self._by_sink(epoch, committables_of(reports), False).items():
             if self._sinks[uid].durable:
                 self._sinks[uid].abort(commits, self._contexts[uid])
-        # What of that attempt is not known here is nobody's as soon as another one is published.
+        # Output of this attempt without a report is orphaned once another attempt is published.
         self._cleaned_up = False
 
     def abort_uncommitted(self, epoch: int, token: str | None) -> None:
-        """Nothing that attempts at later epochs prepared will be committed; where a token is given, attempts of that
-        driver. All sinks are asked; raises what the first one failed with."""
+        """Abort what attempts at epochs after `epoch` prepared: all of them, or those of the driver with `token`.
+
+        Calls every sink, then raises the first exception.
+        """
         failed: Exception | None = None
         for uid, sink in self._sinks.items():
             if sink.durable:
@@ -208,7 +225,7 @@ class Committer:
 
     def _committed(self, manifest: Manifest) -> None:
         self._wal.committed(manifest.id)
-        # The first checkpoint of this driver's own, or the first after a failed attempt.
+        # This is the first checkpoint of this driver, or the first after a failed attempt.
         if not self._cleaned_up:
             self._cleaned_up = True
             for uid, sink in self._sinks.items():
@@ -225,8 +242,8 @@ class Committer:
         for uid, sink in self._sinks.items():
             try:
                 sink.close(self._contexts[uid])
-            except Exception:  # the user's; what the job did stays done, and the other sinks are to be closed too
-                _log.exception("The sink '%s' could not be closed.", uid)
+            except Exception:  # from the user's sink; the job's output stays committed, and other sinks still close
+                _log.exception("Failed to close sink '%s'.", uid)
 
     def finish(self, manifest: Manifest) -> None:
         for uid, sink in self._sinks.items():
@@ -243,7 +260,7 @@ class Committer:
 
 
 def committables_of(reports: Iterable[Report]) -> list[Committable]:
-    """In the order of subtasks, whatever order the reports came in."""
+    """Return the committables in subtask order, independent of the order of the reports."""
     return [
         Committable(uid=part.uid, subtask=report.subtask, payload=part.committable)
         for report in in_order(reports)

@@ -1,4 +1,4 @@
-"""What a command asks a job, and what it is answered: one JSON object each, on a line of its own."""
+"""Requests to a job and its answers. Each is one JSON object on one line."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ import msgspec
 
 
 class Describe(msgspec.Struct, tag="describe", frozen=True, kw_only=True):
-    """How is it going?"""
+    """Return the job's description."""
 
 
 class MakeSavepoint(msgspec.Struct, tag="savepoint", frozen=True, kw_only=True):
-    """The job goes on."""
+    """Make a savepoint. The job continues."""
 
     directory: str | None = None
-    """Where it goes; None for where the job's settings say. Absolute, for the job has a directory of its own."""
+    """Target directory, as an absolute path because the job's working directory differs. None: the job's setting."""
 
 
 class Stop(msgspec.Struct, tag="stop", frozen=True, kw_only=True):
-    """Make a savepoint and end the job with it."""
+    """Make a savepoint, then end the job."""
 
     directory: str | None = None
     drain: bool = False
-    """Whether the input is ended first, so that all timers and windows fire."""
+    """Whether to end the input first, which fires all timers and windows."""
 
 
 class Cancel(msgspec.Struct, tag="cancel", frozen=True, kw_only=True):
     savepoint: bool = False
-    """Whether one is made first."""
+    """Whether to make a savepoint first."""
     directory: str | None = None
 
 
 class Rescale(msgspec.Struct, tag="rescale", frozen=True, kw_only=True):
     parallelism: int | dict[str, int]
-    """For all operators without a parallelism of their own, or by operator uid or name."""
+    """For all operators without an explicit parallelism, or by operator uid or name."""
 
 
 Request = Describe | MakeSavepoint | Stop | Cancel | Rescale
@@ -43,29 +43,29 @@ class Description(msgspec.Struct, tag="description", frozen=True, kw_only=True):
     name: str
     status: str
     pid: int
-    """Of the driver."""
+    """Process ID of the driver."""
     started: int
-    """When, in ms."""
+    """Start time, in milliseconds since 1970."""
     epochs: int
-    """Number of the last one that is complete; it counts on over restarts and savepoints."""
+    """Number of the last completed epoch; it keeps counting across restarts and savepoints."""
     restarts: int
-    """In the life of this driver."""
+    """Restarts since this driver started."""
     parallelism: dict[str, int]
-    """Of each task, by the uid of its first operator."""
+    """Parallelism of each task, by the uid of its first operator."""
     checkpoints: str = ""
-    """Where its checkpoints are, if they outlive the driver."""
+    """Location of the checkpoints, if they outlive the driver."""
 
 
 class Done(msgspec.Struct, tag="done", frozen=True, kw_only=True):
     savepoint: str | None = None
-    """The path of it, if one was made."""
+    """Path of the savepoint, if one was made."""
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True, kw_only=True):
-    """It was not done, for this reason. The job goes on as before."""
+    """The request was refused. The job continues unchanged."""
 
     kind: str
-    """The class of the error."""
+    """Class name of the error."""
     problem: str
     fix: str = ""
 

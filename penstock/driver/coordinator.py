@@ -1,8 +1,8 @@
 """The checkpoint coordinator: a state machine without I/O. Events in, instructions out.
 
-One epoch is one checkpoint. It is TRIGGERED with the subtasks that must acknowledge it; each acknowledgement is a
-report; when all are in and the counts of every channel agree it is ready to be published, and with that COMPLETED.
-A failure makes it DECLINED, too much time EXPIRED; then the same epoch may be triggered again.
+One epoch is one checkpoint. It is TRIGGERED with the set of subtasks that must acknowledge it, each with a report.
+When all reports are in and the counts of every channel agree, its manifest can be published, which makes it COMPLETED.
+A failure makes it DECLINED and a timeout makes it EXPIRED; the same epoch can then be triggered again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class CheckpointStatus(Enum):
 
 @dataclass(frozen=True)
 class TriggerCheckpoint:
-    """An epoch begins. `subtasks` are (chain, subtask) of every task but the sources', whose number Spark chooses."""
+    """An epoch begins. `subtasks` holds (chain, subtask) of every task except sources: Spark decides how many run."""
 
     epoch: int
     at: int
@@ -49,7 +49,7 @@ class Decline:
 
 @dataclass(frozen=True)
 class AllIn:
-    """Spark's job of the epoch is over: no further report will come."""
+    """The engine has finished the epoch: no more reports will arrive."""
 
     epoch: int
     at: int
@@ -63,7 +63,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Expire:
-    """The engine was told to stop: the timeout has passed."""
+    """The timeout has passed and the engine was stopped."""
 
     epoch: int
     at: int
@@ -74,7 +74,7 @@ Event = TriggerCheckpoint | Acknowledge | Decline | Expire | AllIn | Published
 
 @dataclass(frozen=True)
 class Publish:
-    """Publish the manifest of these reports."""
+    """Publish the manifest built from these reports."""
 
     epoch: int
     reports: tuple[Report, ...]
@@ -87,26 +87,26 @@ class CommitSinks:
 
 @dataclass(frozen=True)
 class Abort:
-    """The epoch has failed; nothing of it is visible. `failures` say why, the user's first."""
+    """The epoch failed and none of its output is visible. `failures` lists user code's first."""
 
     epoch: int
     status: CheckpointStatus
     failures: tuple[Failure, ...]
     reason: str
     reports: tuple[Report, ...] = ()
-    """Those that came before it failed: what they prepared is to be taken back."""
+    """Reports that arrived before the failure. The output they prepared must be aborted."""
 
 
 Instruction = Publish | CommitSinks | Abort
 
 
 class InvalidTransition(PenstockError):
-    """An event that cannot happen in this state; prints the checkpoint's story. A bug in Penstock: report it."""
+    """An event that is invalid in this state, with the checkpoint's recent events. A bug in Penstock: report it."""
 
 
 @dataclass
 class CheckpointAttempt:
-    """The life of one checkpoint, kept as history."""
+    """One attempt at a checkpoint, kept for its history."""
 
     epoch: int
     triggered_at: int
@@ -118,12 +118,12 @@ class CheckpointAttempt:
     acknowledged_at: dict[tuple[int, int], int] = field(default_factory=dict)
     expired: bool = False
     publishing: bool = False
-    """All is in and agrees: only its publication may follow."""
+    """Whether all reports are in and agree, so that only publication can follow."""
     ended_at: int | None = None
 
 
 class Coordinator:
-    """All transitions go through `handle`. `timeout_ms` is from trigger to publication."""
+    """All transitions go through `handle`. `timeout_ms` covers trigger to publication."""
 
     def __init__(self, timeout_ms: int, keep: int = 100) -> None:
         self._timeout_ms = timeout_ms
@@ -139,7 +139,7 @@ class Coordinator:
     @overload
     def handle(self, event: Published) -> CommitSinks: ...
     def handle(self, event: Event) -> Instruction | None:
-        """Take an event and give the instruction that follows from it, if one does. Raises InvalidTransition."""
+        """Process an event and return the resulting instruction, if any. Raises InvalidTransition."""
         self._story = [*self._story[-30:], repr(event)[:200]]
         if isinstance(event, TriggerCheckpoint):
             self._trigger(event)
@@ -159,13 +159,13 @@ class Coordinator:
         return None
 
     def forget(self, at: int) -> None:
-        """The driver goes on from the last manifest, whatever came of the checkpoint under way."""
+        """Drop the checkpoint in progress, because the driver resumes from the last manifest."""
         if self.current is not None and self.current.status is CheckpointStatus.TRIGGERED:
             self._end(self.current, CheckpointStatus.DECLINED, at, "")
         self.current = None
 
     def _under_way(self, event: Acknowledge | Decline | Expire | AllIn | Published) -> CheckpointAttempt:
-        """The checkpoint that the event is about, if it can happen to it now."""
+        """Return the checkpoint that the event refers to, or raise InvalidTransition if the event is invalid now."""
         current = self.current
         epoch = event.report.epoch if isinstance(event, Acknowledge) else event.epoch
         if current is None or current.epoch != epoch or current.status is not CheckpointStatus.TRIGGERED:
@@ -233,11 +233,11 @@ class Coordinator:
 
     def _invalid(self, event: Event) -> NoReturn:
         state = "no checkpoint" if self.current is None else f"{self.current.status.name} {self.current.epoch}"
-        raise InvalidTransition(f"{event!r} cannot happen in {state}. Story:\n" + "\n".join(self._story))
+        raise InvalidTransition(f"{event!r} cannot happen in {state}. Recent events:\n" + "\n".join(self._story))
 
 
 def _disagreement(reports: list[Report]) -> str | None:
-    """What was sent must be what was received, channel by channel, over the whole epoch."""
+    """Describe the first channel whose sent and received counts differ over the epoch, or return None."""
     sent = _counts(count for report in reports for count in report.sent)
     received = _counts(count for report in reports for count in report.received)
     if sent == received:

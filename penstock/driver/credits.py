@@ -1,7 +1,7 @@
-"""Credits: how many records the sources may give the next epoch, so that it takes about as long as it should.
+"""Credits: how many records the sources can emit in the next epoch to make it take about the target time.
 
-Pure: told what an epoch took, it says what the next one may have. Spark runs an epoch's stages one after the other, so
-an epoch takes what all of them take together for its records, and what it takes without any.
+The controller does no I/O: it observes how long an epoch took and computes the credits for the next one. Spark runs an
+epoch's stages one after the other, so an epoch takes the sum of their times for its records, plus a fixed overhead.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 FIRST = 10_000
-"""Credits before anything is measured: an epoch of so many is short on any machine, unless records are costly."""
+"""Credits before the first measurement: an epoch of this size is short on any machine unless records are costly."""
 _GROWTH = 8
-"""At most so many times the credits of the epoch before: what is measured at a few records may not hold for many."""
+"""Maximum growth of credits from one epoch to the next: a measurement of few records might not hold for many."""
 _MEMORY = 0.5
-"""What an epoch counts in the average, against the one after it."""
+"""Weight of an epoch in the moving average, relative to the next one."""
 _FADING = 0.9
-"""What is left of the fixed part of an epoch after another one that did not show it."""
+"""Decay of the fixed part per epoch that does not confirm it."""
 
 
 class StageCost:
-    """What a stage takes for a record of the sources: over the last epochs, each with the weight of its records."""
+    """A stage's cost per source record: a moving average over recent epochs, weighted by their records."""
 
     def __init__(self) -> None:
         self._records = self._seconds = 0.0
         self.cost = 0.0
-        """Seconds per record: that of the last epoch, or of the last epochs together if that is more. So credits fall
-        at once, and rise when it has been faster for some epochs."""
+        """Seconds per record: that of the last epoch or the moving average, whichever is greater. Credits therefore
+        fall immediately and rise only after several faster epochs."""
 
     def add(self, records: int, seconds: float) -> None:
         self._records = self._records * _MEMORY + records
@@ -36,27 +36,29 @@ class StageCost:
 
 
 class Controller:
-    """Order of calls: `observe` after each completed epoch."""
+    """Call `observe` after each completed epoch."""
 
     def __init__(self, target: float, first: int = FIRST) -> None:
-        """`target`: the seconds that an epoch should take."""
+        """`target`: how many seconds an epoch should take."""
         self._target = target
         self.total = first
-        """Credits for the next epoch, of all sources together."""
+        """Credits for the next epoch, over all sources."""
         self._stages: dict[str, StageCost] = {}
         self._before = 0, 0.0
-        """Records and seconds of an epoch, to compare with that of fewer records."""
+        """Records and seconds of an earlier epoch, to compare with one that has fewer records."""
         self._fixed = 0.0
-        """What the stages take without any record, as far as it shows."""
+        """Estimated seconds that the stages take regardless of records."""
 
     @property
     def capacity(self) -> dict[str, float]:
-        """By stage: records of the sources that it can do in a second."""
+        """Source records per second that each stage can process."""
         return {name: 1 / stage.cost for name, stage in self._stages.items() if stage.cost > 0}
 
     def observe(self, records: int, unheld: int, stages: Mapping[str, float], duration: float) -> None:
-        """An epoch had `records`, `unheld` of them from sources that cannot be held back; it took `duration` seconds in
-        all, and each stage its share of them."""
+        """Account for an epoch of `records` records that took `duration` seconds.
+
+        `unheld` of the records come from sources that credits do not limit. `stages` holds the seconds of each stage.
+        """
         if records <= 0:
             return
         for name, seconds in stages.items():
@@ -67,21 +69,24 @@ class Controller:
         cost = sum(self._stages[name].cost for name in stages)
         if fixed:
             cost *= 1 - fixed / spent
-        # What cannot be held back may be all there is time for: a tenth is for the others still.
+        # Unlimited sources can use up all the time; the others still get a tenth of it.
         wanted = math.inf if cost <= 0 else max(work / cost - unheld, 0.1 * work / cost)
         if spent - fixed <= work and 2 * (records - unheld) >= self.total:
             self.total = max(self.total, int(min(wanted, self.total * (2 if fixed else _GROWTH))))
         else:
-            # Too slow; or few came, which is no reason to have more at once when many do.
+            # The epoch was too slow, or few records arrived, which does not justify more credits for when many do.
             self.total = max(1, int(min(wanted, self.total)))
 
     def _fixed_part(self, records: int, spent: float) -> float:
-        """Of what the stages took. It shows where fewer records did not take less, as on a machine that is busy with
-        other things; fewer still would be of no use then. Half an epoch is the most that is believed."""
+        """Estimate the part of the stages' time that does not depend on records.
+
+        It shows when fewer records did not take less time, for example on a machine that is busy with other work.
+        Reducing credits further would not help then. The estimate is at most half an epoch.
+        """
         more, longer = self._before
         self._fixed *= _FADING
         if spent > 1.5 * self._target:
-            # Something has become slower, and it is best to think that it is for every record.
+            # Something became slower. Assume that the cost per record rose.
             self._before, self._fixed = (records, spent), 0.0
             return 0.0
         if records <= 0.8 * more:
@@ -92,50 +97,55 @@ class Controller:
         return min(self._fixed, 0.95 * spent)
 
     def _work(self, overhead: float) -> float:
-        """The seconds that are left for records. Fewer records would not make an epoch shorter that is planned and
-        scheduled longer than it works: then it works as long as that, but no longer than it should take."""
+        """Return the seconds available for records.
+
+        If overhead takes more than half of the target, fewer records would not make the epoch much shorter. The work
+        then gets as long as the overhead, but at most the target.
+        """
         rest = self._target - overhead
         return rest if rest >= overhead else min(overhead, self._target)
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one source has, as far as anybody knows."""
+    """The known load of one source."""
 
     backlog: int | None
-    """Records that wait; None where the source cannot say."""
+    """Waiting records, or None if the source cannot report them."""
     granted: int
-    """What it might have given the last epoch, and what it gave."""
+    """Credits of the last epoch."""
     given: int
+    """Records that the source emitted in the last epoch."""
 
     @property
     def expected(self) -> int:
-        """What it would give if it might: of a source that cannot say, twice what it gave, so that it may grow."""
+        """Expected records in the next epoch. Without a backlog it is twice the last count, to allow growth."""
         return self.backlog if self.backlog is not None else 2 * self.given
 
     @property
     def pressure(self) -> float:
-        """The part of what waits that the last credits held back: 0 for none of it."""
+        """The fraction of waiting records that the last credits held back, from 0 to 1."""
         if self.backlog is None:
             return 1.0 if self.given >= self.granted > 0 else 0.0
         return self.backlog / (self.backlog + self.given) if self.backlog else 0.0
 
 
 def shared(total: int, demands: Mapping[str, Demand]) -> dict[str, int]:
-    """Each source's credits: by what waits in it, and never nothing, for more may come than was there.
+    """Split credits over the sources in proportion to their waiting records.
 
-    Together they are `total`, or one for each source where that is more.
+    Every source gets at least one credit, because more records might arrive. The sum is `total`, or one per source if
+    that is more.
     """
     if not demands:
         return {}
     count = len(demands)
     total = max(total, count)
-    # A tenth is dealt out evenly, so that a source beside a full one does not starve.
+    # A tenth is split evenly, to keep a busy source from starving the others.
     least = max(1, total // (10 * count))
     waiting = {name: max(0, demand.expected - least) for name, demand in demands.items()}
     rest, asked = total - least * count, sum(waiting.values())
     if asked <= rest:
-        # All get what they have; what is left over is for what comes meanwhile.
+        # All backlogs fit. Split the rest evenly for records that arrive in the meantime.
         even = (rest - asked) // count
         shares = {name: least + wanted + even for name, wanted in waiting.items()}
     else:

@@ -1,4 +1,4 @@
-"""What an epoch failed with, as the program sees it."""
+"""The errors that an epoch can fail with, as the program sees them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from penstock.runtime.rows import Failure
 
 
 class EngineLost(PenstockError):
-    """The engine could not run the epoch to its end: a lost worker or executor, or rows that changed on a retry."""
+    """The engine could not complete the epoch: it lost a worker or executor, or rows changed on a retry."""
 
 
 class TookTooLong(EngineLost):
-    """The engine was told to stop because the checkpoint's timeout had passed."""
+    """The engine was stopped because the checkpoint timeout had passed."""
 
 
 class EpochFailed(PenstockError):
-    """An epoch could not be completed; nothing of it is visible."""
+    """An epoch could not be completed. None of its output is visible."""
 
     def __init__(self, message: str, failures: tuple[Failure, ...] = (), fix: str = "") -> None:
         super().__init__(message, fix=fix, locations=failures[0].locations if failures else ())
@@ -25,7 +25,7 @@ class EpochFailed(PenstockError):
 
 
 class UserFunctionFailed(EpochFailed):
-    """A user's function raised. The message holds the user's own traceback and the operator."""
+    """A user function raised. The message contains the user's traceback and the operator."""
 
     def __init__(self, failures: tuple[Failure, ...], epoch: int) -> None:
         failure = failures[0]

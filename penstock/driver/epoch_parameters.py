@@ -1,4 +1,4 @@
-"""What the driver tells the tasks of one epoch."""
+"""The parameters that the driver passes to the tasks of one epoch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.state.overlay import OVERLAY_BYTES
 
 
 class EpochParameters(msgspec.Struct, frozen=True, kw_only=True):
-    """What the driver tells the tasks of one epoch."""
+    """The parameters that the driver passes to the tasks of one epoch."""
 
     number: int
     ends_input: bool
@@ -21,12 +21,12 @@ class EpochParameters(msgspec.Struct, frozen=True, kw_only=True):
     backend: Backend
     inline_bytes: int
     timestamp: int = 0
-    """The epoch's clock, in milliseconds."""
+    """Processing time of the epoch, in milliseconds."""
     overlay_bytes: int = OVERLAY_BYTES
     scale: Scale = {}
     single_epoch: bool = False
-    """Whether the epoch is the whole job, so that nothing of its state is kept."""
+    """Whether this epoch is the entire job, so its state is discarded."""
     token: str = ""
-    """Of the driver that runs the epoch."""
+    """Token of the driver that runs the epoch."""
     jumped: int = 0
-    """By how many milliseconds the clock jumped forward since the epoch before; no channel was silent for them."""
+    """Milliseconds by which the clock jumped forward since the previous epoch. Channels were not idle for that time."""

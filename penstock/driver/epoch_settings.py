@@ -1,4 +1,4 @@
-"""How a job checkpoints."""
+"""A job's checkpoint settings."""
 
 from __future__ import annotations
 
@@ -21,33 +21,34 @@ _NEVER_MS = 10 * 365 * 24 * 3600 * 1000
 
 @dataclass
 class Settings:
-    """How a job checkpoints; made from the configuration."""
+    """A job's checkpoint settings, built from the configuration."""
 
     backend: Backend = field(default_factory=Backend)
     inline_bytes: int = 16 * 1024
-    """Deltas up to this size ride inside the manifest."""
+    """Deltas up to this size are stored inside the manifest."""
     memory_limit: int = MAX_STATE_SIZE.default
-    """Largest state of one operator under the Memory backend."""
+    """Maximum state size of one operator with the Memory backend."""
     merge_bytes: int = 256 * 1024
-    """Memory backend: deltas up to this size, all together, are not worth merging into bases."""
+    """Memory backend: deltas are merged into bases once they exceed this size in total."""
     base_bytes: int = BASE_MIN_BYTES.default
-    """Deltas of a block up to this size are not worth merging into a base."""
+    """A block's deltas are merged into a base once they exceed this size."""
     retained: int = RETAINED_CHECKPOINTS.default
-    """Completed checkpoints that stay usable."""
+    """Number of completed checkpoints to retain."""
     asynchronous: bool = ASYNCHRONOUS_SNAPSHOTS.default
-    """Whether bases are made, and files removed, beside the epochs."""
+    """Whether bases are written and files removed concurrently with epochs."""
     timeout_ms: int = CHECKPOINT_TIMEOUT.default
     min_pause_ms: int = MIN_PAUSE.default
-    """Least time from the end of a checkpoint to the trigger of the next."""
+    """Minimum pause between the end of a checkpoint and the trigger of the next."""
     tolerable_failures: int = TOLERABLE_FAILED_CHECKPOINTS.default
-    """How many times an epoch that expired or was declined is run again in its place."""
+    """How often an expired or declined epoch is retried."""
     overlay_bytes: int = OVERLAY_BYTES
-    """Memory that the keyed state of one task may take in one epoch before it spills to local disk."""
+    """Memory limit for the keyed state of one task in one epoch. Above it, state spills to local disk."""
     retries: int = 3
-    """The least of that for an epoch the engine lost: Spark gives up what one lost worker can make whole."""
+    """Minimum number of retries for an epoch that the engine lost. Spark fails the epoch even if one new worker would
+    be enough to complete it."""
     at_least_once: bool = CHECKPOINTING_MODE.default == "AT_LEAST_ONCE"
-    """Whether sinks that can show an epoch's records before its checkpoint is complete."""
+    """Whether sinks that support it publish an epoch's records before its checkpoint is complete."""
 
     def of_batch(self) -> Settings:
-        """The same without a timeout: a batch is one epoch, which can take as long as it takes."""
+        """Return these settings without a timeout. A batch is one epoch, which can take any amount of time."""
         return replace(self, timeout_ms=_NEVER_MS)

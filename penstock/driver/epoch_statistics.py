@@ -1,4 +1,4 @@
-"""How long the epochs took and how much they wrote."""
+"""Statistics of epochs: how long they took and how much they wrote."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from penstock.checkpoint.manifest import Manifest
 from penstock.runtime.report import Report
 
 _STATISTICS_KEPT = 10_000
-"""Epochs whose statistics the driver remembers; a job may run for months."""
+"""Epochs whose statistics the driver remembers. Bounded because a job can run for months."""
 
 
 class EpochStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Duration and size of one epoch."""
+
     number: int
     records: int
     duration_ms: float
-    """From trigger to committed sinks, where they commit beside the next epoch those of the one before."""
+    """From trigger to committed sinks. With concurrent commits, this covers the commit of the previous epoch."""
     cycle_ms: float
-    """From the end of the epoch before, with what the engine does between two epochs."""
+    """From the end of the previous epoch, including the engine's work between the two epochs."""
     delta_bytes: int
     delta_entries: int
     state_bytes: int
     base_bytes: int = 0
-    """Of bases made since the epoch before, beside the epochs."""
+    """Bytes of bases written concurrently since the previous epoch."""
 
 
 class EpochLog:
-    """The statistics of the last epochs, and the time since the end of the last one."""
+    """Statistics of recent epochs, and the time since the last one ended."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self.recent: deque[EpochStatistics] = deque(maxlen=_STATISTICS_KEPT)
@@ -40,7 +42,7 @@ class EpochLog:
     def add(
         self, manifest: Manifest, reports: Iterable[Report], records: int, duration_ms: float, bases_written: int
     ) -> EpochStatistics:
-        """Note a completed epoch. `bases_written`: the bytes of all bases that this driver has made so far."""
+        """Record a completed epoch. `bases_written`: total bytes of bases that this driver has written so far."""
         deltas = [delta for report in reports for part in report.operators for delta in part.deltas]
         statistics = EpochStatistics(
             number=manifest.id,
@@ -58,11 +60,11 @@ class EpochLog:
         return statistics
 
     def pause_left(self, min_pause_ms: int) -> float:
-        """Seconds until this much time has passed since the last epoch ended; 0 before the first epoch."""
+        """Return the seconds left until `min_pause_ms` have passed since the last epoch; 0 before the first epoch."""
         if not self.recent:
             return 0
         return self._ended_at + min_pause_ms / 1000 - self._monotonic()
 
     def forget_clock(self) -> None:
-        """Count the time since the last epoch from now on: the clock has been replaced."""
+        """Measure the time since the last epoch from now on, because the clock was replaced."""
         self._ended_at = self._monotonic()

@@ -1,4 +1,4 @@
-"""What the steps of an epoch hand to each other: triggered, collected, decided, published."""
+"""The values passed between the steps of an epoch: triggered, collected, decided, published."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from penstock.runtime.report import Report
 
 @dataclass(frozen=True, kw_only=True)
 class TriggeredEpoch:
-    """An epoch before its first attempt. All its attempts share these values."""
+    """An epoch before its first attempt. All attempts share these values."""
 
     number: int
     batch: int | None
-    """Spark's batch, or that of the epoch before."""
+    """Spark's batch ID, or that of the previous epoch if this one has no batch."""
     spark_log: dict[str, bytes]
     log_index: dict[str, int] | None
     ends_input: bool
     timestamp: int
-    """The epoch's clock, in milliseconds."""
+    """Processing time of the epoch, in milliseconds."""
     jumped: int
     began_at: float
-    """By the monotonic clock, in seconds."""
+    """Seconds on the monotonic clock."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectedEpoch:
-    """The attempt at an epoch that all tasks acknowledged."""
+    """The attempt that all tasks acknowledged."""
 
     reports: tuple[Report, ...]
     measured: list[TaskMetrics]
     records: int
-    """Read from all sources."""
+    """Records read from all sources."""
     triggered_at: int
-    """The attempt's trigger by the machine's clock, in milliseconds."""
+    """When the attempt was triggered, in milliseconds on the machine's clock."""
     started: float
-    """The same by the monotonic clock, in seconds."""
+    """When the attempt was triggered, in seconds on the monotonic clock."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecidedEpoch:
-    """What is published, and what is committed before and after that."""
+    """The manifest to publish, and what to commit before and after publishing it."""
 
     manifest: Manifest
     commits: CommitPlan
@@ -51,7 +51,7 @@ class DecidedEpoch:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedEpoch:
-    """A completed checkpoint. What follows cannot undo it."""
+    """A completed checkpoint. No later step can undo it."""
 
     manifest: Manifest
     version: Version | None

@@ -1,4 +1,4 @@
-"""The driver's side of an epoch, the same on Spark and in the harness: run it, publish its manifest, commit sinks."""
+"""The driver's side of an epoch, on Spark and in the test harness: run it, publish its manifest, commit the sinks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from penstock.state.storage import Storage
 
 @dataclass
 class EpochDriver:
-    """Runs epochs one after the other. `execute` is the engine: it runs all tasks; gives reports, failures, metrics."""
+    """Runs one epoch at a time. `execute` is the engine: it runs all tasks and yields reports, failures and metrics."""
 
     graph: PhysicalGraph
     storage: Storage
@@ -51,40 +51,40 @@ class EpochDriver:
     probe: Callable[[str], None] = lambda point: None
     lineage: str = field(default_factory=lambda: uuid.uuid4().hex)
     clock: Callable[[], float] = time.time
-    """Seconds since 1970, for timestamps only: it may jump in both directions."""
+    """Seconds since 1970, for timestamps only: this clock can jump in both directions."""
     monotonic: Callable[[], float] = time.monotonic
     """Seconds, for pauses, timeouts and durations."""
     merge: Merge = merge_here
-    """How bases are made."""
+    """Merges deltas into bases."""
     wait: Callable[[float], object] = time.sleep
-    """Lets seconds pass between two checkpoints; may raise, if the job is to stop."""
+    """Waits for some seconds between two checkpoints. It can raise to stop the job."""
     open_savepoint: Callable[[str], SharedStorage] = savepoint_storage
-    """Opens the savepoint that the lineage began with, if it is to be removed."""
+    """Opens the savepoint that the lineage started from, to remove it."""
     prepare: Callable[[EpochParameters, list[int]], Rows] = lambda parameters, chains: ()
-    """Opens a subtask of each of these chains, with what the last checkpoint holds of it; gives failures."""
+    """Opens one subtask of each of these chains with its checkpointed state; yields failures."""
     single_epoch: bool = False
-    """Whether one epoch is the whole job: a batch. Then there is no checkpoint, and who fails begins again."""
+    """Whether one epoch is the entire job (a batch). It has no checkpoints and starts over after a failure."""
     executor: Executor | None = None
-    """Where sinks commit that can do it beside the next epoch; the driver shuts it down. None: they do not."""
+    """Runs concurrent commits; the driver shuts it down. None: all sinks commit between epochs."""
     flow: FlowControl | None = None
-    """What holds the sources back, if anything does."""
+    """Limits the sources, if flow control is on."""
     await_tasks: Callable[[], None] = lambda: None
-    """Returns when no task runs any more of an epoch that was given up, or when it has waited long enough."""
+    """Waits until no task of an abandoned epoch is running, up to a limit."""
     slots: Slots | None = None
-    """Of an engine that counts its slots."""
+    """The job's slots, if the engine counts them."""
     source_lines: InitVar[list[str] | None] = None
-    """For each line of Spark's offsets the uid of its source. None: each source of the graph is one line."""
+    """The source uid for each line of Spark's offsets. None: each source of the graph is one line."""
 
     def __post_init__(self, source_lines: list[str] | None) -> None:
         self.token = uuid.uuid4().hex
         self.number = 0
-        """The epoch under way, or the last one."""
+        """The epoch in progress, or the last one."""
         self.last: Manifest | None = None
         self.version: Version | None = None
         self.scale: Scale = {}
         uids = [chain.source_uid for chain in self.graph.sources() if chain.source_uid is not None]
         self.sources = uids if source_lines is None else source_lines
-        """For each line of Spark's offsets the uid of its source."""
+        """The source uid for each line of Spark's offsets."""
         self.coordinator = Coordinator(self.settings.timeout_ms)
         self.metrics = MetricTotals(self.graph, self.monotonic, self.flow, self.slots)
         self.checkpoints = CheckpointLog()
@@ -106,18 +106,18 @@ class EpochDriver:
         self._manifests = ManifestMaker(self.graph, self._housekeeping, self.token, self.sources)
 
     def start_sinks(self) -> None:
-        """Called before `recover`, or before the first epoch where there is nothing to recover."""
+        """Start the sinks. Call before `recover`, or before the first epoch if there is nothing to recover."""
         self._committer.start()
 
     def recover(self) -> Manifest | None:
-        """Go on from the last manifest in storage, if there is one, and commit its sinks again.
+        """Resume from the last manifest in storage, if there is one, and commit its sinks again.
 
-        Called before the first epoch, and after any failure of this driver that it is to survive. Raises Fenced if
-        another driver has gone on meanwhile.
+        Call before the first epoch, and after each failure that this driver survives. Raises Fenced if another driver
+        has continued the job in the meantime.
         """
         found = latest(self.storage)
         if self.single_epoch:
-            # A batch whose sinks failed is run again: nothing of it is in storage.
+            # A batch is run again after its sinks failed. Storage holds nothing of it.
             self.last = None
         if self._recovered:
             fencing.check_owner(self.storage, None if found is None else found[0], self.last, self.token)
@@ -139,7 +139,7 @@ class EpochDriver:
         self._committer.lineage = manifest.lineage
         with self._fenced_if_published(manifest.id + 1):
             self._committer.commit_now(manifest.id, manifest.committables, again=True)
-            # The next attempt may need what those of this driver still hold.
+            # The next attempt might need resources that earlier attempts of this driver still hold.
             self._committer.abort_uncommitted(manifest.id, self.token)
         self.checkpoints.restored = manifest.id
         self._claimed = manifest.claimed
@@ -147,7 +147,7 @@ class EpochDriver:
         return manifest
 
     def rescale(self, wanted: int | Mapping[str, int]) -> None:
-        """From the next epoch on, other numbers of subtasks. Called between epochs. Raises CannotRescale."""
+        """Change the parallelism from the next epoch on. Call between epochs. Raises CannotRescale."""
         self._set_scale(scale_for(self._program, wanted, self.scale))
 
     def _set_scale(self, scale: Scale) -> None:
@@ -156,30 +156,37 @@ class EpochDriver:
 
     @contextmanager
     def pinned_last(self) -> Iterator[tuple[Manifest, Version]]:
-        """The last checkpoint, whose files stay while a savepoint is made of it: its sinks have committed. Entered
-        between two epochs; what is within may run beside those that follow."""
+        """Keep the files of the last checkpoint while a savepoint is made from it. Its sinks have committed.
+
+        Enter between two epochs; the body can run concurrently with later epochs.
+        """
         self._committer.join()
         if self.last is None or self.version is None:
-            raise PenstockError("There is no checkpoint yet that a savepoint could be made of.", fix="Run an epoch.")
+            raise PenstockError(
+                "A savepoint needs a completed checkpoint, and this job has none yet.", fix="Run an epoch."
+            )
         with self._housekeeping.pinned(self.last.id):
             yield self.last, self.version
 
     def _dispose_claimed(self, manifest: Manifest) -> None:
-        """Remove the savepoint that this lineage began with, once a later checkpoint is complete."""
+        """Remove the savepoint that this lineage started from, once a later checkpoint is complete."""
         if self._claimed and manifest.parent:
             identity, path = self._claimed
             dispose_claimed(self.open_savepoint(path), identity)
             self._claimed = None
 
     def close(self) -> None:
-        """The job is over before its input was: no driver goes on with this lineage. Raises Fenced if one does, and
-        what sinks failed with. All that was prepared and is not in the last checkpoint is aborted."""
+        """End the job before its input ends. No driver can resume this lineage afterwards.
+
+        Aborts all output that was prepared but is not in the last checkpoint. Raises Fenced if another driver has
+        continued the job, and the exception of a sink that failed.
+        """
         last = self.last
         self._committer.forget()
         self.last, self.version = fencing.close(self.storage, last, self.version, self.lineage, self.token)
         try:
             if last is not None:
-                # It may be that a sink failed here, and nobody comes after this driver to commit again.
+                # A sink might have failed to commit, and no later driver will commit again.
                 self._committer.commit_now(last.id, last.committables, again=True)
                 self._committer.settle()
         finally:
@@ -187,10 +194,10 @@ class EpochDriver:
             self._committer.abort_uncommitted(0 if last is None else last.id, None)
 
     def abort_uncommitted(self, everything: bool = False) -> None:
-        """This driver runs no more epochs: abort what its attempts prepared and no checkpoint holds.
+        """Abort what this driver's attempts prepared and no checkpoint holds. This driver runs no more epochs.
 
-        Another driver may go on with the lineage; what that one prepared is left alone. `everything`: nothing will be
-        committed any more, because the lineage has no checkpoints to go on from.
+        Another driver might continue the lineage; its output is left alone. `everything`: abort all prepared output,
+        because the lineage has no checkpoints to resume from.
         """
         self._committer.forget()
         self.await_tasks()
@@ -201,27 +208,27 @@ class EpochDriver:
         self._committer.abort_uncommitted(0 if found is None else found[0].id, self.token)
 
     def finish_sinks(self) -> None:
-        """The job is over before its input was: what the last checkpoint holds is all there will be."""
+        """Finish the sinks with the last checkpoint, because the job ends before its input does."""
         self._committer.join()
         if self.last is not None:
             self._committer.finish(self.last)
 
     def stop(self) -> None:
-        """No epoch will follow."""
+        """Release resources after the last epoch."""
         self._housekeeping.close()
         self._committer.close()
 
     def abandon(self) -> None:
-        """Instead of `stop`, where the driver is lost and this process lives on: no sink commits any more."""
+        """Replace `stop` if the driver is lost but this process lives on. Sinks no longer commit."""
         self._housekeeping.abandon()
 
     def check_commits(self) -> None:
-        """Raise what a sink failed with beside the epochs, if one did."""
+        """Raise the exception of a sink that failed during a concurrent commit, if any."""
         self._committer.check()
 
     @property
     def next_wakeup(self) -> int | None:
-        """When an epoch is to run even if no data comes, in ms."""
+        """When the next epoch must run even without data, in milliseconds."""
         return next_wakeup(self.last, self.graph)
 
     @property
@@ -235,8 +242,11 @@ class EpochDriver:
         ends_input: bool = False,
         log_index: dict[str, int] | None = None,
     ) -> EpochStatistics:
-        """One epoch from trigger to committed sinks, but for those that commit beside the next one. Raises EpochFailed
-        after a few attempts, or Fenced; and what a sink failed with in this epoch or the one before."""
+        """Run one epoch from trigger to committed sinks. Concurrent commits finish during the next epoch.
+
+        Raises EpochFailed after several attempts, Fenced, or the exception of a sink that failed in this epoch or the
+        previous one.
+        """
         epoch = self._trigger(batch, spark_log, ends_input, log_index)
         collected = self._collect(epoch)
         decided = self._decide(epoch, collected)
@@ -248,14 +258,14 @@ class EpochDriver:
     def _trigger(
         self, batch: int | None, spark_log: dict[str, bytes], ends_input: bool, log_index: dict[str, int] | None
     ) -> TriggeredEpoch:
-        """Wait until the next epoch may begin, and fix its number and its clock."""
+        """Wait until the next epoch can begin, then set its number and clock."""
         pause = self.pause_left()
         if pause > 0:
             self.wait(pause)
         self.check_commits()
         self.number = self.next_number
         self.probe("triggered")
-        # The end of the input comes with its last record, however long the epoch for it takes to begin.
+        # The input ends at the time of its last record, however late this epoch begins.
         timestamp = self.last.timestamp if ends_input and self.last is not None else self.epoch_clock()
         return TriggeredEpoch(
             number=self.number,
@@ -269,7 +279,7 @@ class EpochDriver:
         )
 
     def _collect(self, epoch: TriggeredEpoch) -> CollectedEpoch:
-        """Run the tasks until all of them have acknowledged the epoch. Raises EpochFailed, or Fenced."""
+        """Run the tasks until all of them have acknowledged the epoch. Raises EpochFailed or Fenced."""
         parameters = EpochParameters(
             number=epoch.number,
             ends_input=epoch.ends_input,
@@ -294,7 +304,7 @@ class EpochDriver:
         fencing.check_unpublished(self.storage, abort.epoch)
 
     def _prepare(self, parameters: EpochParameters) -> list[tuple[int, bytes]]:
-        """Before the first epoch after a recovery, so that no record is read if a state's type does not allow it."""
+        """Check stored state types before the first epoch after a recovery, before any record is read."""
         if self._prepared or self.last is None:
             return []
         stored = self.last.operators.keys()
@@ -304,7 +314,7 @@ class EpochDriver:
         return failures
 
     def _decide(self, epoch: TriggeredEpoch, collected: CollectedEpoch) -> DecidedEpoch:
-        """Make the manifest. Nothing is visible yet."""
+        """Build the manifest. No output is visible yet."""
         commits = self._committer.plan(collected.reports)
         manifest = self._manifests.make(
             epoch,
@@ -319,18 +329,18 @@ class EpochDriver:
         return DecidedEpoch(manifest=manifest, commits=commits)
 
     def _commit_before_checkpoint(self, decided: DecidedEpoch) -> float:
-        """Commit what sinks show before the checkpoint is complete. Returns the seconds that took."""
-        # Here, so that there is never more than one epoch to be committed again.
+        """Commit sinks that publish records before the checkpoint is complete. Return the seconds taken."""
+        # Joining here ensures that at most one epoch needs to be committed again.
         self._committer.join()
         began = self.monotonic()
         self._committer.commit_now(decided.manifest.id, decided.commits.before_checkpoint)
         return self.monotonic() - began
 
     def _publish(self, epoch: TriggeredEpoch, collected: CollectedEpoch, decided: DecidedEpoch) -> PublishedEpoch:
-        """Complete the checkpoint. From here on it counts, whatever the sinks do. Raises Fenced."""
+        """Complete the checkpoint. It stands from here on, even if a sink fails to commit. Raises Fenced."""
         manifest, reports, measured = decided.manifest, collected.reports, collected.measured
         self.probe("collected")
-        # A batch's stands for a checkpoint only in this process: what follows goes by it.
+        # A batch's manifest is never stored; it acts as a checkpoint within this process only.
         version = None if self.single_epoch else fencing.publish_as_owner(self.storage, manifest, self._begun)
         self.probe("published")
         self.last, self.version = manifest, version
@@ -341,11 +351,11 @@ class EpochDriver:
         return PublishedEpoch(manifest=manifest, version=version)
 
     def _commit(self, epoch: TriggeredEpoch, collected: CollectedEpoch, decided: DecidedEpoch) -> float:
-        """Let the sinks commit, or begin to. Raises what a sink failed with. Returns the seconds it took."""
+        """Commit the sinks, or start to. Return the seconds taken. Raises the exception of a sink that failed."""
         began = self.monotonic()
         instruction = self.coordinator.handle(Published(epoch.number, self._clocks.ticks()))
         with self._fenced_if_published(instruction.epoch + 1):
-            # First what is in no manifest: if a sink fails, the others commit again after the restart.
+            # Commit output that is in no manifest first: if a sink fails here, the others recommit after the restart.
             self._committer.commit_now(instruction.epoch, decided.commits.unrecorded)
             self._committer.commit(decided.manifest, collected.records)
             if epoch.ends_input:
@@ -355,7 +365,7 @@ class EpochDriver:
         return took
 
     def _account(self, collected: CollectedEpoch, published: PublishedEpoch, committing: float) -> EpochStatistics:
-        """Hand the checkpoint over to housekeeping, check limits, grant credits and count the epoch."""
+        """Pass the checkpoint to housekeeping, check limits, grant credits and record statistics."""
         manifest, reports = published.manifest, collected.reports
         if published.version is not None:
             self._housekeeping.published(manifest, published.version)
@@ -375,20 +385,20 @@ class EpochDriver:
         return nullcontext() if self.single_epoch else fencing.fenced_if_published(self.storage, number)
 
     def pause_left(self) -> float:
-        """Seconds until the next checkpoint may be triggered."""
+        """Return the seconds until the next checkpoint can be triggered."""
         return self._log.pause_left(self.settings.min_pause_ms)
 
     def epoch_clock(self) -> int:
-        """Processing time of an epoch that begins now. It never goes back, whatever the machine's clock does."""
+        """Return the processing time of an epoch that begins now. It never goes back, even if the clock does."""
         return self._clocks.processing.now()
 
     def forget_clock(self) -> None:
-        """The clocks are others from now on; only what a checkpoint holds is still true."""
+        """Reset after the clocks were replaced. Only the timestamp of the last checkpoint is kept."""
         self._log.forget_clock()
         self._clocks.forget(None if self.last is None else self.last.timestamp)
 
     @property
     def wakeup_is_due(self) -> bool:
-        """Whether an epoch is to run now even if no data came."""
+        """Whether an epoch must run now even without data."""
         due = self.next_wakeup
         return due is not None and due <= self.epoch_clock()

@@ -1,4 +1,4 @@
-"""Whether two failures are the same: their class, their message and their place, without what differs each time."""
+"""The identity of an error: its class, message and location, without details that vary between occurrences."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _VOLATILE = [
         (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<id>"),
         (r"\b0x[0-9a-f]+\b", "<address>"),
         (r"\b(?=[0-9a-f]*[0-9])[0-9a-f]{16,}\b", "<id>"),
-        # Of a name with several addresses the client takes one after the other.
+        # The client tries the addresses of a host name in turn.
         (r"\bipv[46]#\S+", "<address>"),
         (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:?\d\d)?", "<time>"),
         (r"\b\d\d:\d\d:\d\d([.,]\d+)?\b", "<time>"),
         (r"\b\d+([.,]\d+)? ?(ns|us|µs|ms|s|sec|secs|seconds?|min|minutes?)\b", "<duration>"),
-        # As Spark counts, and as we do.
+        # Counters of Spark and Penstock.
         (r"\b(task|stage|attempt|restart|retry|epoch|checkpoint|subtask|job|partition) #?\d+(\.\d+)?", r"\1 <n>"),
         (r"\b(TID|pid|process|port) #?\d+", r"\1 <n>"),
-        # Py4J's name for an object of the JVM, and Spark's for a column of a plan.
+        # Py4J's names for JVM objects, and Spark's for columns of a plan.
         (r"\bcalling o\d+\.", "calling o<n>."),
         (r"\b([a-z_]\w*)#\d+L?\b", r"\1#<n>"),
         (r"\bpenstock-\w+", "penstock-<id>"),
@@ -29,7 +29,7 @@ _VOLATILE = [
 
 
 def error_identity(error: BaseException) -> str:
-    """A text that is the same each time the same thing goes wrong."""
+    """Return a text that is the same for each occurrence of the same error."""
     kind = type(error)
     message = str(error)
     for pattern, instead in _VOLATILE:
@@ -38,7 +38,7 @@ def error_identity(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """The user's line if it is known, or the one that raised."""
+    """Return the user's line if known, otherwise the line that raised."""
     if isinstance(error, PenstockError) and error.locations:
         return f"{error.locations[0].file}:{error.locations[0].line}"
     trace = error.__traceback__

@@ -1,4 +1,4 @@
-"""The driver's view of time: where event time stands after an epoch, and when one must run although no data came."""
+"""The driver's view of event time: watermarks after an epoch, and when an epoch must run even without data."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from penstock.state.ttl_timers import EXPIRY_KINDS
 def times_after(
     before: Times, graph: PhysicalGraph, reports: Iterable[Report], now: int, jumped: int = 0
 ) -> dict[str, OperatorTime]:
-    """Where every operator and channel stands after the epoch with these reports, whose clock was `now`.
+    """Return the event time of every operator and channel after an epoch with these reports, whose clock was `now`.
 
-    No watermark is smaller than in `before`, whatever the reports say. `jumped`: by how much the clock jumped forward
-    since the epoch before.
+    Watermarks never fall below `before`, even if a report claims so. `jumped`: milliseconds by which the clock jumped
+    forward since the previous epoch.
     """
     if not graph.timed:
         return {}
@@ -73,7 +73,7 @@ def times_after(
 
 
 def _subtasks(before: Times, chain: Chain, reports: list[Report], now: int) -> dict[str, OperatorTime]:
-    """The operators of a chain behind an exchange."""
+    """Return the times of the operators of a chain that is not a source's."""
     times = {}
     for place, operator in enumerate(chain.operators):
         uid = operator.uid
@@ -110,7 +110,7 @@ def _channels(
     }
     begins = where_channels_stood(stood)
     for name, reached in parts.items():
-        # A channel without a name was read in parts: it has got as far as the one that is furthest behind.
+        # An unnamed channel was read in several parts; the slowest one determines its watermark.
         watermark = min(reached)
         if watermark == GREATEST:
             channels.pop(name, None)
@@ -120,7 +120,7 @@ def _channels(
 
 
 def moved_backwards(before: Times, after: Times) -> Iterator[str]:
-    """What of the one is behind the other, in words: between two checkpoints of a job there must be nothing."""
+    """Describe every watermark that moved backward from one checkpoint to another. A correct job yields none."""
     for uid in before.keys() & after.keys():
         was, now = before[uid], after[uid]
         if len(was.subtasks) == len(now.subtasks):
@@ -139,7 +139,7 @@ def moved_backwards(before: Times, after: Times) -> Iterator[str]:
 
 
 def reported_backwards(before: Times, graph: PhysicalGraph, reports: Iterable[Report]) -> Iterator[str]:
-    """Which subtasks say that they are behind where they began the epoch, in words: there must be none."""
+    """Describe the subtasks whose watermark fell below its value at the start of the epoch. A correct job has none."""
     for report in reports:
         chain = graph.chains[report.chain]
         if not graph.timed or chain.source_uid is not None:
@@ -151,7 +151,7 @@ def reported_backwards(before: Times, graph: PhysicalGraph, reports: Iterable[Re
 
 
 def next_wakeup(last: Manifest | None, graph: PhysicalGraph) -> int | None:
-    """When an epoch is to run even without data, in ms: for a processing-time timer, or a channel that goes idle."""
+    """Return when an epoch must run even without data, for a processing-time timer or a channel that becomes idle."""
     if last is None or last.ended:
         return None
     moments = [
@@ -172,7 +172,7 @@ def next_wakeup(last: Manifest | None, graph: PhysicalGraph) -> int | None:
 
 
 def _waited_for(chain: Chain, place: int, times: Times) -> list[Standing]:
-    """The channels of an operator that makes watermarks."""
+    """Return the channels of an operator that generates watermarks."""
     if chain.source_uid is None:
         return [standing(chain, place, subtask, times) for subtask in range(chain.parallelism)]
     time = times[chain.operators[place].uid]

@@ -1,4 +1,4 @@
-"""Flow control in the driver: what tasks measured becomes credits, and credits go to those who plan the sources."""
+"""Flow control in the driver: turns task measurements into credits and grants them to the sources."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ _COMMIT = "commit"
 
 
 class Planning(Protocol):
-    """Whoever asks the sources how far the next epoch reads."""
+    """Plans how far the sources read in the next epoch."""
 
     def grant(self, uid: str, records: int) -> None:
-        """From the next epoch on, at most so many."""
+        """Limit the source to this many records per epoch, starting with the next one."""
 
     def backlog(self, uid: str) -> int | None:
-        """The records that wait behind the last epoch; None where nobody knows."""
+        """Return the number of records waiting after the last epoch, or None if unknown."""
 
 
 @dataclass(frozen=True)
 class FlowSettings:
     target_ms: int
-    """How long an epoch should take."""
+    """Target duration of an epoch."""
     most: int | None = None
-    """Records that an epoch may have of one source, whatever there is time for."""
+    """Maximum records per epoch from one source, regardless of the target."""
 
 
 class FlowControl:
-    """Order of calls: `completed` after each epoch. `gauges` at any time, from any thread."""
+    """Call `completed` after each epoch. `gauges` can be called at any time, from any thread."""
 
     def __init__(self, settings: FlowSettings, held: Iterable[str], planning: Planning) -> None:
-        """`held`: the uids of the sources that go by their credits."""
+        """`held`: the uids of the sources that honor credits."""
         self._settings = settings
         self._planning = planning
         self._controller = Controller(settings.target_ms / 1000)
@@ -55,10 +55,10 @@ class FlowControl:
         concurrent: float,
         duration: float,
     ) -> None:
-        """An epoch took `duration` seconds, of which sinks committed for `committing`.
+        """Account for an epoch that took `duration` seconds, of which sinks committed for `committing` seconds.
 
         Other sinks commit for `concurrent` seconds while the tasks of the next epoch run. `slots`: how many tasks run
-        at once; 0 for all.
+        concurrently, or 0 for all.
         """
         given: dict[str, int] = {}
         tasks = set()
@@ -70,11 +70,11 @@ class FlowControl:
         records = sum(given.values())
         times = {(task.chain, task.subtask): task.busy_ms / 1000 for task in measured}
         if not records or not times.keys() >= tasks:
-            # Spark may lose what a task measured, and half of a stage's time would be a wrong one.
+            # Spark can lose a task's metrics. An incomplete stage time would be misleading.
             return
         unheld = sum(count for uid, count in given.items() if uid not in self._demands)
         stages = {f"level {level}": _wall(levels, slots) for level, levels in _by_level(graph, tasks, times).items()}
-        # Only what tasks do not cover makes epochs longer.
+        # A concurrent commit prolongs an epoch only if it takes longer than the tasks.
         committing += max(0.0, concurrent - sum(stages.values()))
         self._controller.observe(records, unheld, stages | {_COMMIT: committing}, duration)
         self._demands = {
@@ -87,7 +87,7 @@ class FlowControl:
         most = self._settings.most
         demands = self._demands
         if most is not None:
-            # What a source may not give is of use to the others.
+            # Credits above a source's limit go to the other sources.
             demands = {
                 uid: Demand(min(demand.expected, most), demand.granted, demand.given) for uid, demand in demands.items()
             }
@@ -113,7 +113,7 @@ class FlowControl:
         self._gauges = gauges
 
     def gauges(self) -> dict[tuple[str, str], Number]:
-        """By operator uid and name, as of the last epoch."""
+        """Return the gauges of the last epoch, by operator uid and metric name."""
         return self._gauges
 
 
@@ -127,5 +127,5 @@ def _by_level(
 
 
 def _wall(times: list[float], slots: int) -> float:
-    """How long a stage takes whose tasks run concurrently, `slots` at once."""
+    """Return how long a stage takes if its tasks run concurrently in `slots` slots."""
     return max(max(times), sum(times) / slots if slots else 0.0)

@@ -1,4 +1,4 @@
-"""What decides the life of a job, and what its life cycle instructs: see `driver/life_cycle.py`."""
+"""Inputs and instructions of a job's life cycle; see `driver/life_cycle.py`."""
 
 from __future__ import annotations
 
@@ -13,65 +13,67 @@ from penstock.errors import PenstockError
 
 @dataclass(frozen=True)
 class JobTraits:
-    """What about a job decides its life."""
+    """Properties of a job that its life cycle depends on."""
 
     checkpointing: bool = True
     resumable: bool = True
-    """Whether the next start of the program can go on from its checkpoints."""
+    """Whether the next run of the program can resume from the job's checkpoints."""
     retain: bool = False
-    """Whether its checkpoints stay when it is cancelled."""
+    """Whether checkpoints are retained when the job is cancelled."""
     single_epoch: bool = False
-    """Whether one epoch is the whole job: a batch."""
+    """Whether one epoch is the entire job (a batch)."""
     bounded: bool = True
-    """Whether its input ends."""
+    """Whether the input ends."""
     has_sources: bool = True
 
 
 @dataclass(frozen=True)
 class JobFailure:
-    """A failure, as far as it decides what follows."""
+    """A failure, with the facts that determine the reaction to it."""
 
     at: int
-    """Milliseconds by a monotonic clock."""
+    """Milliseconds on a monotonic clock."""
     from_user: bool = False
     identity: str = ""
-    """The same text for the same error; empty if unknown."""
+    """Identifies the error across occurrences; empty if unknown."""
     restartable: bool = True
-    """Whether the restart strategy decides."""
+    """Whether the restart strategy applies. If not, the job fails."""
 
     @staticmethod
     def of(error: BaseException, at: int, restartable: bool = True) -> JobFailure:
-        """`restartable`: False where the engine is lost, so that nothing can be restarted."""
+        """Describe `error`. `restartable` is False if the engine is lost, which makes a restart impossible."""
         retryable = error.retryable if isinstance(error, PenstockError) else isinstance(error, Exception)
         return JobFailure(at, isinstance(error, UserFunctionFailed), error_identity(error), retryable and restartable)
 
 
 @dataclass(frozen=True)
 class Recover:
-    """Restore the savepoint if the job begins with one, start the sinks, go on from the last checkpoint. Report
-    `recovered`."""
+    """Restore the initial savepoint if there is one, start the sinks and resume from the last checkpoint.
+
+    Report `recovered`.
+    """
 
 
 @dataclass(frozen=True)
 class StartQuery:
-    """Read the sources. Report `query_started`, then `batch_ready` for every batch, and at last `query_ended`."""
+    """Read the sources. Report `query_started`, then `batch_ready` for every batch, and finally `query_ended`."""
 
     generation: int
 
 
 @dataclass(frozen=True)
 class RunEpoch:
-    """Report `epoch_done`; after one that ends the input, `query_ended` too."""
+    """Report `epoch_done`. After the epoch that ends the input, also report `query_ended`."""
 
     ends_input: bool = False
 
 
 @dataclass(frozen=True)
 class StopQuery:
-    """Let the query come to its end."""
+    """Let the query end."""
 
     now: bool = False
-    """Whether to give up the epoch in progress: nothing of it becomes visible."""
+    """Whether to abandon the epoch in progress; none of its output becomes visible."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class AwaitRestart:
     """Wait for the delay, then report `delay_over`."""
 
     number: int
-    """Of the restart, from 1."""
+    """Restart count, from 1."""
     delay_ms: int
     new_lineage: bool
     """Whether the job starts from scratch, because it has no checkpoints."""
@@ -87,15 +89,15 @@ class AwaitRestart:
 
 @dataclass(frozen=True)
 class End:
-    """Close what the job has open. Report `ended`."""
+    """Close the job's open resources. Report `ended`."""
 
     status: JobStatus
     close: bool = False
-    """Whether to publish that no driver goes on with the lineage, although its input has not ended."""
+    """Whether to publish that no driver resumes the lineage, although its input has not ended."""
     finish_sinks: bool = False
-    """Whether the sinks show what the last checkpoint holds, because no epoch follows."""
+    """Whether sinks publish all output of the last checkpoint, because no epoch follows."""
     end_lineage: bool = False
-    """Whether no start of the program resumes the lineage: its checkpoints are removed, or retained as they are."""
+    """Whether the lineage is never resumed: its checkpoints are removed, or kept if `retain` is set."""
     retain: bool = False
     reason: str = ""
     """Why the restart strategy gave up."""
@@ -103,15 +105,15 @@ class End:
 
 @dataclass(frozen=True)
 class AwaitRecovery:
-    """The request can be met once the job has recovered: wait for it, then ask again."""
+    """The request must wait until the job has recovered. Retry it then."""
 
 
 @dataclass(frozen=True)
 class Save:
-    """Make a savepoint of the last checkpoint. For a stop, report `stopped` then."""
+    """Make a savepoint from the last checkpoint. If the job is to stop, report `stopped` afterwards."""
 
     first_epoch: bool
-    """Whether to run an epoch first, because there is no checkpoint."""
+    """Whether to run an epoch first, because the job has no checkpoint."""
     drain: bool = False
     """Whether to run the epoch that ends the input first. Report `epoch_done` with `ended`."""
 
@@ -122,9 +124,9 @@ class ChangeParallelism:
 
 
 class Refusal(Enum):
-    """Why a request is not met."""
+    """Why a request is refused."""
 
     BATCH = "batch"
     """A batch has no checkpoints."""
     OVER = "over"
-    """The job has ended, or is about to."""
+    """The job has ended or is about to end."""

@@ -1,14 +1,14 @@
 """The life of a job: a state machine without I/O. Events in, instructions out.
 
-A job recovers, runs and ends. On the way it can be restarted, and it can be asked to stop. `Phase` is where the job is,
-`Wish` is what was asked of it. Every event is a method that returns the instruction to execute next, or None where
-there is nothing to do. `spark/execution.py` and `testing/execution.py` execute it and report the next event:
+A job recovers, runs and ends. In between it can restart, and it can receive requests to stop. `Phase` is the current
+phase, `Wish` the strongest request so far. Every event is a method that returns the next instruction, or None.
+`spark/execution.py` and `testing/execution.py` execute instructions and report the next event:
 
     start → Recover → recovered → StartQuery → batch_ready → RunEpoch → epoch_done … query_ended → End → ended
                  ↑                                  failed → AwaitRestart → delay_over
                  └───────────────────────────────────────────────────────────────┘
 
-An event that cannot happen in a phase raises InvalidEvent with the story of the job so far.
+An event that is invalid in the current phase raises InvalidEvent with the job's recent events.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from penstock.driver.restarts import Completed, Failed, GiveUp, Restart, Restart
 from penstock.errors import PenstockError
 
 _STORY = 50
-"""Events that the story holds: a job can run for months."""
+"""Events that the story keeps. Bounded because a job can run for months."""
 
 
 class Phase(Enum):
@@ -48,25 +48,25 @@ class Phase(Enum):
     """The executor restores the savepoint, starts the sinks and finds the last checkpoint."""
     RUNNING = "running"
     RESTARTING = "restarting"
-    """The delay of the restart strategy is running."""
+    """Waiting for the restart delay."""
     ENDING = "ending"
-    """The executor closes what the job has open."""
+    """The executor closes the job's open resources."""
     ENDED = "ended"
 
 
 class Wish(IntEnum):
-    """What was asked of the job. A greater one overrules a smaller one."""
+    """The strongest request so far. A greater one overrides a smaller one."""
 
     GO_ON = 0
     SUSPEND = 1
-    """Stop and keep everything: the next start of the program resumes the job."""
+    """Stop and keep all state: the next run of the program resumes the job."""
     STOP = 2
-    """A savepoint holds everything that the job has done."""
+    """Stop; a savepoint holds the job's complete state."""
     CANCEL = 3
 
 
 class InvalidEvent(PenstockError):
-    """An event that cannot happen in this phase; prints the job's story. A bug in Penstock: report it."""
+    """An event that is invalid in this phase, with the job's recent events. A bug in Penstock: report it."""
 
 
 _P = ParamSpec("_P")
@@ -77,7 +77,7 @@ _ALIVE = (Phase.CREATED, Phase.RECOVERING, Phase.RUNNING, Phase.RESTARTING)
 
 
 def _event(*phases: Phase) -> Callable[[_Event[_P, _R]], _Event[_P, _R]]:
-    """An event that can happen in these phases."""
+    """Declare an event that is valid in these phases."""
 
     def declare(method: _Event[_P, _R]) -> _Event[_P, _R]:
         @wraps(method)
@@ -88,18 +88,18 @@ def _event(*phases: Phase) -> Callable[[_Event[_P, _R]], _Event[_P, _R]]:
                 event = f"{method.__name__}({given})"
                 if self.phase not in phases:
                     story = "\n".join(self._story)
-                    raise InvalidEvent(f"{event} cannot happen in phase {before}. Story:\n{story}")
+                    raise InvalidEvent(f"{event} cannot happen in phase {before}. Recent events:\n{story}")
                 instruction = method(self, *args, **kwargs)
                 self._story.append(f"{before}: {event} → {self.phase.value}: {instruction}")
                 return instruction
 
-        return handle  # type: ignore[return-value]  # mypy tells `self` from a positional argument
+        return handle  # type: ignore[return-value]  # mypy treats `self` and a positional argument differently
 
     return declare
 
 
 class LifeCycle:
-    """Events can come from any thread; each is one step."""
+    """Events can come from any thread; each is processed atomically."""
 
     def __init__(self, traits: JobTraits, strategy: RestartStrategy) -> None:
         self._traits = traits
@@ -109,15 +109,15 @@ class LifeCycle:
         self.phase = Phase.CREATED
         self.wish = Wish.GO_ON
         self.generation = 0
-        """Of queries: a batch of an earlier one is not run."""
+        """Generation of the query. Batches of earlier generations are not run."""
         self.gives_up_epoch = False
-        """Whether the epoch in progress is to be given up."""
+        """Whether to abandon the epoch in progress."""
         self._has_checkpoint = self._input_over = self._input_ended = self._saved = self._listener_failed = False
         self._end: End | None = None
 
     @property
     def restarts(self) -> int:
-        """How often the job was restarted after a failure."""
+        """How often the job has restarted after a failure."""
         return self._restarts.number
 
     @property
@@ -135,12 +135,12 @@ class LifeCycle:
 
     @property
     def wants_epochs(self) -> bool:
-        """Whether another epoch may run."""
+        """Whether another epoch can run."""
         return self.phase is Phase.RUNNING and self.wish is Wish.GO_ON and not self._input_ended
 
     @property
     def drains_query(self) -> bool:
-        """Whether the query is to end once it has read what there is: its sources have come to their end."""
+        """Whether the query should end once it has read all available input, because its sources have ended."""
         return self._input_over and self.wants_epochs
 
     # -- from the start to the query -------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class LifeCycle:
 
     @_event(Phase.RECOVERING)
     def recovered(self, checkpoint: int | None, ended: bool = False) -> StartQuery | RunEpoch | End:
-        """The driver goes on from this checkpoint, None for none. `ended`: its input has ended."""
+        """Continue from this checkpoint, or from scratch if None. `ended`: its input has ended."""
         self.phase = Phase.RUNNING
         self._has_checkpoint, self._input_ended = checkpoint is not None, ended
         if checkpoint is not None:
@@ -165,38 +165,38 @@ class LifeCycle:
 
     @_event(Phase.RUNNING)
     def query_started(self) -> StopQuery | None:
-        """What was asked while the query started has not seen it."""
+        """Stop the new query if a stop was requested while it started."""
         return None if self.wish is Wish.GO_ON else StopQuery(self.gives_up_epoch)
 
     # -- epochs ----------------------------------------------------------------------------------------------------
 
     @_event(Phase.RECOVERING, Phase.RUNNING, Phase.RESTARTING, Phase.ENDING, Phase.ENDED)
     def batch_ready(self, generation: int) -> RunEpoch | None:
-        """A batch of the query waits. None: the query was given up while the batch waited for its turn."""
+        """Run the waiting batch. None: the query was abandoned while the batch waited."""
         return RunEpoch() if self.wants_epochs and generation == self.generation else None
 
     @_event(Phase.RUNNING)
     def wakeup_due(self) -> RunEpoch | None:
-        """A timer or an idle channel needs an epoch, though there are no records."""
+        """Run an epoch without records, for a timer or an idle channel."""
         return RunEpoch() if self.wants_epochs else None
 
     @_event(Phase.RUNNING)
     def epoch_done(self, ended: bool = False) -> None:
-        """`ended`: it ended the input."""
+        """`ended`: the epoch ended the input."""
         self._restarts.handle(Completed())
         self._has_checkpoint = True
         self._input_ended = self._input_ended or ended
 
     @_event(*_ALIVE)
     def listener_failed(self) -> None:
-        """The program's epoch listener raised: it would do so at the next epoch too, so there is no restart."""
+        """Fail without a restart: the program's epoch listener raised, and would raise again at the next epoch."""
         self._listener_failed = True
 
     # -- the end of the input and of the query ---------------------------------------------------------------------
 
     @_event(Phase.RUNNING)
     def input_over(self) -> None:
-        """The sources have come to an end that was not known before."""
+        """Note that the sources have ended, which was not known in advance."""
         self._input_over = True
 
     @_event(Phase.RUNNING)
@@ -210,7 +210,7 @@ class LifeCycle:
 
     @_event(Phase.RUNNING)
     def clock_set_back(self) -> Recover | None:
-        """The query waits by the machine's clock, which was set back: start another one from the last checkpoint."""
+        """Restart the query from the last checkpoint: it waits on the machine's clock, which was set back."""
         if not self.wants_epochs or self._traits.bounded or not self._traits.checkpointing:
             return None
         self.generation += 1
@@ -229,7 +229,7 @@ class LifeCycle:
         if not isinstance(decision, Restart):
             return self._ending(failed=True, reason=decision.reason if isinstance(decision, GiveUp) else "")
         self.phase = Phase.RESTARTING
-        # No batch of the query before is run from here on.
+        # Batches of the previous query no longer run.
         self.generation += 1
         new_lineage = not (self._traits.checkpointing or self._traits.single_epoch)
         return AwaitRestart(decision.number, decision.delay_ms, new_lineage)
@@ -249,12 +249,12 @@ class LifeCycle:
 
     @_event(*Phase)
     def stop_requested(self, drain: bool = False) -> Save | AwaitRecovery | Refusal:
-        """With a savepoint. `drain`: end the input first."""
+        """Stop with a savepoint. `drain`: end the input first."""
         return self._save(drain)
 
     @_event(Phase.RUNNING)
     def stopped(self, cancel: bool = False) -> StopQuery:
-        """The savepoint holds everything that the job has done, or the drained input has ended."""
+        """End the query: the savepoint is complete, or the drained input has ended."""
         self._saved = True
         self._wish(Wish.CANCEL if cancel else Wish.STOP)
         return StopQuery()
@@ -277,7 +277,7 @@ class LifeCycle:
 
     @_event(*Phase)
     def suspend_requested(self, now: bool = False) -> StopQuery | None:
-        """`now`: give up the epoch in progress. The one epoch of a batch is given up in any case."""
+        """`now`: abandon the epoch in progress. The only epoch of a batch is always abandoned."""
         if self.phase in (Phase.ENDING, Phase.ENDED):
             return None
         self._wish(Wish.SUSPEND)
@@ -300,7 +300,7 @@ class LifeCycle:
 
     @_event(*Phase)
     def ended(self, failed: bool = False) -> None:
-        """`failed`: what the job has open could not be closed."""
+        """`failed`: closing the job's resources failed."""
         self.phase = Phase.ENDED
         if failed or self._end is None:
             self._end = End(JobStatus.FAILED)
@@ -327,7 +327,9 @@ class LifeCycle:
         return End(JobStatus.FINISHED, end_lineage=True, retain=retain)
 
     def _given_up(self, status: JobStatus, retain: bool) -> End:
-        """The job ends before its input does, and no start resumes it. What sinks hold open belongs to the job that
-        begins with the savepoint, if there is one."""
+        """End the job before its input ends; no later run resumes it.
+
+        If a savepoint was made, open sink output belongs to the job that restores it, so the sinks are not finished.
+        """
         finish = not retain and not self._saved
         return End(status, close=self._traits.checkpointing, finish_sinks=finish, end_lineage=True, retain=retain)

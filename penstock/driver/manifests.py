@@ -1,4 +1,4 @@
-"""The manifest of an epoch, made of what its tasks reported and of the manifest before."""
+"""Builds the manifest of an epoch from the reports of its tasks and the previous manifest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.runtime.report import Report
 
 
 class ManifestMaker:
-    """Makes the manifests of one driver. `program` is the graph as the program gives it, without any rescale."""
+    """Builds the manifests of one driver. `program` is the program's graph before any rescale."""
 
     def __init__(self, program: PhysicalGraph, housekeeping: Housekeeping, token: str, sources: list[str]) -> None:
         self._program = program
@@ -38,7 +38,7 @@ class ManifestMaker:
         scale: Scale,
         claimed: tuple[str, str] | None,
     ) -> Manifest:
-        """`last` is the checkpoint before and `version` its version; `scale` is the one that the epoch ran with."""
+        """`last` is the previous checkpoint and `version` its version; `scale` is the one the epoch ran with."""
         graph, reports = self._program.rescaled(scale), in_order(reports)
         bases = {} if last is None else self._housekeeping.bases(last)
         since_base = {} if last is None else self._housekeeping.since_base(last)
@@ -73,7 +73,7 @@ class ManifestMaker:
         )
 
     def _key_type_of(self, uid: str, last: Manifest | None) -> str:
-        """As declared, or as a program before this one did."""
+        """Return the declared key type, or the one stored by an earlier version of the program."""
         if uid in self.key_types:
             return key_type_text(self.key_types[uid])
         before = None if last is None else last.operators.get(uid)

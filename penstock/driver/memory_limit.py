@@ -1,4 +1,4 @@
-"""The limit on the state of one operator under the Memory backend."""
+"""The size limit for one operator's state with the Memory backend."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from penstock.errors import PenstockError
 from penstock.state.storage import Storage
 
 _MOST_SUGGESTED = 10 * 1024 * 1024
-"""The driver's frame limit: MemoryStateBackend takes no more."""
+"""The driver's frame limit, which is the maximum for MemoryStateBackend."""
 
 
 class StateTooLarge(PenstockError):
-    """A state outgrew the Memory backend. Operator action: set a checkpoint directory, or raise the limit."""
+    """A state is too large for the Memory backend. Operator action: set a checkpoint directory or raise the limit."""
 
     retryable = False
 
@@ -27,10 +27,9 @@ def check_memory_limit(
     merged: Callable[[str], list[BaseHandle]],
     limit: int,
 ) -> None:
-    """Raise StateTooLarge if an operator of the last checkpoint holds more than `limit` bytes.
+    """Raise StateTooLarge if an operator's state in the last checkpoint exceeds `limit` bytes.
 
-    `names` are those of the operators, by uid. `merged` gives the bases of an operator that the next manifest
-    announces.
+    `names` maps operator uids to names. `merged` returns an operator's bases as the next manifest will list them.
     """
     for uid in manifest.keyed() | manifest.operators.keys():
         _check_operator(storage, names, uid, manifest.operators.get(uid), merged(uid), limit)
@@ -56,7 +55,7 @@ def _check_operator(
         state = max(held, key=lambda name: held[name])
     raise StateTooLarge(
         f"State '{state}' of operator '{names[uid]}' (uid '{uid}') is too large for the Memory backend: "
-        f"the operator's state has {size:,} bytes, and state.backend.memory.max-state-size is {limit:,}.",
-        fix=f"Keep checkpoints in files: set state.checkpoints.dir, e.g. to file:///path/to/checkpoints, and leave "
+        f"the operator's state takes {size:,} bytes, but state.backend.memory.max-state-size is {limit:,}.",
+        fix=f"Store checkpoints in files: set state.checkpoints.dir, e.g. to file:///path/to/checkpoints, and leave "
         f"state.backend out, or env.set_state_backend(FsStateBackend('file:///path/to/checkpoints')){alternative}.",
     )

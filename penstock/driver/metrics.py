@@ -1,4 +1,4 @@
-"""A job's metrics in the driver: what the tasks of completed epochs measured, summed up since the driver started."""
+"""A job's metrics in the driver: totals of the task metrics of completed epochs since the driver started."""
 
 from __future__ import annotations
 
@@ -25,19 +25,22 @@ from penstock.runtime.metrics import (
 )
 
 _STEPS = 60
-"""A meter's time span is kept in so many steps: its rate is that exact, and holds no more in memory."""
+"""Steps that a meter's time span is divided into. This bounds both its memory and its precision."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeterValue:
+    """The value of a meter."""
+
     count: int
+    """Events since the driver started."""
     rate: float
-    """Events per second, over the meter's time span up to now."""
+    """Events per second over the meter's time span up to now."""
 
 
 @dataclass(frozen=True, slots=True)
 class DistributionValue:
-    """`min` and `max` are None where `count` is 0."""
+    """The value of a distribution. ``min`` and ``max`` are None if ``count`` is 0."""
 
     count: int
     sum: Number
@@ -46,20 +49,21 @@ class DistributionValue:
 
     @property
     def mean(self) -> float | None:
+        """The arithmetic mean, or None if ``count`` is 0."""
         return self.sum / self.count if self.count else None
 
 
 Value = int | float | MeterValue | DistributionValue | dict[int, Number]
-"""Of a counter, of a buffer fill or of flow control, of a meter, of a distribution; of a gauge, its value in each
-subtask."""
+"""The value of a counter, a buffer fill or flow-control gauge, a meter or a distribution. For a user's gauge, its value
+in each subtask."""
 
 _Key = tuple[str, str]
-"""Operator uid, and the metric's name within the operator."""
+"""Operator uid and the metric's name within the operator."""
 _BySubtask = dict[_Key, dict[int, Any]]
 
 
 class JobMetrics(Mapping[str, Value]):
-    """Metrics by `operator uid.group.name`, over all subtasks, as they were when it was made."""
+    """A snapshot of a job's metrics over all subtasks, by ``<operator uid>.<group>.<name>``."""
 
     def __init__(
         self,
@@ -75,16 +79,16 @@ class JobMetrics(Mapping[str, Value]):
         self.restarts = restarts
         """How often this driver has restarted the job after a failure."""
         self.slots_needed, self.slots_available = slots
-        """What the job needs and what Spark had before the last epoch, or has now if the job waits for more."""
+        """Slots that the job needs, and slots that Spark had before the last epoch (or has now, if the job waits)."""
         self.epoch = epoch
-        """The last completed epoch; 0 before the first one of this driver."""
+        """The last completed epoch; 0 before this driver's first one."""
         self.last_epoch: dict[str, Any] = {_full(key): _joined(cells) for key, cells in last_epoch.items()}
-        """What that epoch alone added to counters, meters (their events) and distributions."""
+        """Increments of counters, meters (events) and distributions in the last epoch alone."""
         self._names = names
         self._values = {_full(key): value for key, value in values.items()}
         self._subtasks = {_full(key): cells for key, cells in subtasks.items()}
         self._by_key = dict(values)
-        """A uid may hold dots, so a full name can stand for two metrics."""
+        """Values by uid and name: a uid can contain dots, so one full name can denote two metrics."""
         self._counters = counters
 
     def __getitem__(self, name: str) -> Value:
@@ -97,18 +101,33 @@ class JobMetrics(Mapping[str, Value]):
         return len(self._values)
 
     def subtasks(self, name: str) -> dict[int, Any]:
-        """A metric's value in each subtask; of a source's first chain, in each Spark partition."""
+        """Return a metric's value in each subtask, or in each Spark partition for a source's chain.
+
+        Args:
+            name: Full name of the metric.
+
+        Raises:
+            KeyError: The job has no such metric.
+        """
         return dict(self._subtasks[name])
 
     def of(self, operator: str) -> dict[str, Value]:
-        """The metrics of one operator, by their names within it. `operator` is a uid, or a name that is no uid."""
+        """Return the metrics of one operator, by their names within it.
+
+        Args:
+            operator: The uid of the operator, or its name if no operator has that uid.
+
+        Raises:
+            PenstockError: No operator matches, or several operators have that name.
+        """
         uids = {operator} if operator in self._names else {uid for uid, name in self._names.items() if name == operator}
         if len(uids) != 1:
             known = ", ".join(f"'{name}' (uid '{uid}')" for uid, name in self._names.items())
-            raise PenstockError(f"{len(uids)} operators are called '{operator}'; there are {known}. Give the uid.")
+            raise PenstockError(f"{len(uids)} operators are named '{operator}'. Pass one of the uids of {known}.")
         return {name: value for (uid, name), value in self._by_key.items() if uid in uids}
 
     def counters(self) -> dict[str, int]:
+        """Return the counters only, by full name."""
         return {name: value for name, value in self._values.items() if name in self._counters and type(value) is int}
 
     def __repr__(self) -> str:
@@ -116,7 +135,7 @@ class JobMetrics(Mapping[str, Value]):
 
 
 class MetricTotals:
-    """Order of calls: `add` after each completed epoch, by the driver; `read` at any time, from any thread."""
+    """The driver calls `add` after each completed epoch. `read` can be called at any time, from any thread."""
 
     def __init__(
         self,
@@ -125,7 +144,7 @@ class MetricTotals:
         flow: FlowControl | None = None,
         slots: Slots | None = None,
     ) -> None:
-        """`flow`: of a job that has flow control. `slots`: of an engine that counts its slots."""
+        """`flow` is None without flow control, `slots` if the engine does not count its slots."""
         self._graph = graph
         self._clock = clock
         self._flow = flow
@@ -139,7 +158,7 @@ class MetricTotals:
         self._gauges: _BySubtask = {}
 
     def add(self, epoch: int, tasks: Iterable[TaskMetrics], reported: set[tuple[int, int]]) -> None:
-        """Count a completed epoch. A task that ran twice is counted once, one that is not in `reported` not at all."""
+        """Add a completed epoch. A task that ran twice counts once; a task not in `reported` does not count."""
         counted = {(task.chain, task.subtask): task for task in tasks if task.epoch == epoch}
         with self._lock:
             self._epoch = epoch
@@ -181,7 +200,7 @@ class MetricTotals:
                 distributions.add((uid, name), subtask, DistributionValue(number, total, *bounds))
 
     def restarted(self, restarts: int) -> None:
-        """The job runs again after a failure. `restarts`: how often it was restarted so far."""
+        """Set how often the job has restarted so far."""
         self._restarts = restarts
 
     def read(self) -> JobMetrics:
@@ -240,7 +259,7 @@ class _Sums(_BySubtask):
 
 
 class _Window:
-    """A meter's events of the last time span, in steps of a part of it."""
+    """A meter's events within its time span, in fractions of the span."""
 
     def __init__(self, span: int) -> None:
         self._span = span
@@ -272,7 +291,7 @@ def _sum(a: Any, b: Any) -> Any:
 
 
 def _joined(cells: dict[int, Any]) -> Any:
-    """One value of those of all subtasks."""
+    """Combine the values of all subtasks."""
     return reduce(_sum, cells.values())
 
 

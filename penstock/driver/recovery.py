@@ -1,4 +1,4 @@
-"""Where a job goes on from, at its start and after a failure: the savepoint that it begins with, or its checkpoint."""
+"""Where a job resumes from, at its start and after a failure: its initial savepoint or its last checkpoint."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from penstock.savepoint.restoring import RestoreSettings, restore_savepoint
 
 
 def recover(driver: EpochDriver, traits: JobTraits, restore: RestoreSettings | None) -> Manifest | None:
-    """Execute a `Recover`: restore the savepoint, start the sinks, and go on from the last checkpoint, None for none.
+    """Execute a `Recover` instruction: restore the savepoint, start the sinks and resume from the last checkpoint.
 
-    Called before the first epoch, and after any failure that the job is to survive. A lineage that has a checkpoint
-    already goes on from that and not from the savepoint.
+    Returns the manifest of that checkpoint, if any. Call before the first epoch, and after each
+    failure that the job survives. A lineage that already has a checkpoint resumes from it, not from the savepoint.
     """
     if restore is not None:
         restore_savepoint(driver.storage, driver.graph, driver.sources, driver.lineage, driver.token, restore)
     driver.start_sinks()
-    # A batch is run again in the same lineage after a failure, so that sinks find what that left.
+    # A failed batch runs again in the same lineage, so that sinks find the leftovers of the failed run.
     recovers = traits.checkpointing or traits.single_epoch or restore is not None
     return driver.recover() if recovers else None

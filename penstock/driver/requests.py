@@ -1,7 +1,7 @@
-"""What can be asked of a running job besides its end: a savepoint, a stop with a savepoint, another parallelism.
+"""Requests to a running job: make a savepoint, stop with a savepoint, rescale.
 
-The life cycle grants or refuses each request; what is granted is done between two epochs. Spark's job and the harness
-differ only in how they execute it: see `Executor`.
+The life cycle grants or refuses each request; granted requests are executed between two epochs. The Spark job and the
+test harness differ only in how they execute them; see `Executor`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Granted = TypeVar("_Granted")
 
 
 class Executor(Protocol):
-    """What executes the instructions of the life cycle, as requests need it."""
+    """Executes the instructions of the life cycle; the part that requests use."""
 
     @property
     def life(self) -> LifeCycle: ...
@@ -30,24 +30,24 @@ class Executor(Protocol):
     def driver(self) -> EpochDriver: ...
 
     def between_epochs(self) -> AbstractContextManager[None]:
-        """Wait until the job has recovered or ended and no epoch runs; within it, none begins."""
+        """Wait until the job has recovered or ended and no epoch runs. No epoch begins inside the context."""
         ...
 
     def run_epoch(self, epoch: RunEpoch) -> object:
-        """Run an epoch without waiting for records, and report it to the life cycle. Called between epochs."""
+        """Run an epoch without waiting for records and report it to the life cycle. Call between epochs."""
         ...
 
     def save(self, directory: SharedStorage, manifest: Manifest, version: Version) -> str:
-        """Make a savepoint of a pinned checkpoint; gives its path."""
+        """Make a savepoint of a pinned checkpoint and return its path."""
         ...
 
     def stop(self, stop: StopQuery) -> None:
-        """Stop the query; return when the job has ended."""
+        """Stop the query and wait until the job has ended."""
         ...
 
 
 class _Refused(NamedTuple):
-    """What is said of a request that is not met."""
+    """Message parts for a refused request."""
 
     batch: str
     over: str
@@ -55,28 +55,30 @@ class _Refused(NamedTuple):
 
 
 _NO_SAVEPOINT = _Refused(
-    "no savepoint can be made of it",
-    "is over: no savepoint can be made of it",
-    "Start it again, and make the savepoint while it runs.",
+    "it cannot make a savepoint",
+    "has ended and cannot make a savepoint",
+    "Start it again and make the savepoint while it runs.",
 )
 _NO_RESCALE = _Refused(
-    "its parallelism stays",
-    "is over, and cannot be rescaled",
+    "it cannot be rescaled",
+    "has ended and cannot be rescaled",
     "Start it again with another parallelism: penstock run -p N, or env.set_parallelism(N).",
 )
 
 
 class Requests:
-    """Can be called from any thread, as far as the executor can."""
+    """As thread-safe as the executor."""
 
     def __init__(self, job_name: str, executor: Executor) -> None:
         self._job_name, self._executor = job_name, executor
         self.savepoint_at_end: str | None = None
-        """The path of the savepoint that the job was stopped with."""
+        """Path of the savepoint that the job was stopped with."""
 
     def savepoint(self, directory: SharedStorage) -> str:
-        """Make one of the last checkpoint below this directory, concurrently with the epochs that follow; gives its
-        path."""
+        """Make a savepoint of the last checkpoint below `directory` and return its path.
+
+        The savepoint is written concurrently with later epochs.
+        """
         executor = self._executor
         with ExitStack() as pinned:
             with self._granted(lambda: executor.life.savepoint_requested(), _NO_SAVEPOINT) as save:
@@ -85,10 +87,10 @@ class Requests:
             return executor.save(directory, manifest, version)
 
     def stop_with_savepoint(self, directory: SharedStorage, drain: bool, cancel: bool = False) -> str:
-        """Make one of all that the job did, and end it; gives the savepoint's path. If it fails, the job goes on.
+        """Make a savepoint of the job's complete state, end the job and return the path.
 
-        `drain`: the input is ended first, so that all timers and windows fire; then the job is over in any case.
-        `cancel`: the job counts as cancelled.
+        If the savepoint fails, the job continues. `drain`: end the input first, which fires all timers and windows;
+        the job then ends in any case. `cancel`: report the job as cancelled.
         """
         executor = self._executor
         stop: StopQuery | None = None
@@ -107,7 +109,7 @@ class Requests:
         return path
 
     def rescale(self, parallelism: int | Mapping[str, int]) -> None:
-        """From the next epoch on. Returns when the epoch in progress, if any, is over."""
+        """Change the parallelism from the next epoch on. Waits for the epoch in progress."""
         with self._granted(lambda: self._executor.life.rescale_requested(), _NO_RESCALE):
             self._executor.driver.rescale(parallelism)
 
@@ -115,8 +117,8 @@ class Requests:
     def _granted(
         self, request: Callable[[], _Granted | AwaitRecovery | Refusal], refused: _Refused
     ) -> Iterator[_Granted]:
-        """Between two epochs of a job that has recovered: what its life cycle says to a request."""
-        # One that will be refused does not wait for an epoch.
+        """Wait until a recovered job is between two epochs, then yield the life cycle's instruction for the request."""
+        # Refuse early, without waiting for an epoch.
         self._raise_refusal(request(), refused)
         while True:
             with self._executor.between_epochs():

@@ -1,4 +1,4 @@
-"""Other numbers of subtasks for a running job: what was asked for, checked, and what a restart keeps of it."""
+"""Rescaling a running job: validates a requested parallelism and preserves it across restarts."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.plan import Chain
 
 Scale = dict[int, int]
-"""Number of subtasks by chain, where it is not the program's."""
+"""Parallelism by chain ID, for chains whose parallelism differs from the program's."""
 
 
 class CannotRescale(PenstockError):
-    """A parallelism that an operator cannot have. Nothing was changed; the job goes on as before."""
+    """An operator cannot have the requested parallelism. Nothing changed; the job continues."""
 
 
 def scale_for(program: PhysicalGraph, wanted: int | Mapping[str, int], scale: Mapping[int, int]) -> Scale:
-    """The scale of the program's graph after this request; `scale` is the one in force.
+    """Return the scale of the program's graph after this request; `scale` is the current one.
 
-    A number is for all operators without a parallelism of their own. By uid or name it is for the operator, and for
-    those that are chained to it: they are one task.
+    An int applies to all operators without an explicit parallelism. A mapping sets the parallelism of operators by uid
+    or name; operators chained to them are part of the same task and change too.
     """
     if isinstance(wanted, int):
         asked = {chain.id: wanted for chain in _tasks(program) if not chain.own_parallelism}
         if not asked:
             raise CannotRescale(
-                "Every operator of this job has a parallelism of its own.",
+                "Every operator of this job has an explicit parallelism, so a single number applies to none of them.",
                 fix="Name the operators: client.rescale({'uid': 4}).",
             )
     else:
@@ -39,20 +39,20 @@ def scale_for(program: PhysicalGraph, wanted: int | Mapping[str, int], scale: Ma
         numbers = [after.get(chain.id, chain.parallelism) for chain in (sender, receiver)]
         if edge.kind == "forward" and edge.location is not None and numbers[0] != numbers[1]:
             raise CannotRescale(
-                f"forward() between '{sender.name}' and '{receiver.name}' needs equal parallelism, but it would go "
-                f"from {numbers[0]} to {numbers[1]}.",
+                f"forward() between '{sender.name}' and '{receiver.name}' needs equal parallelism, but the request "
+                f"would make it go from {numbers[0]} to {numbers[1]}.",
                 fix=f"Rescale both: client.rescale({{{_uid(sender)!r}: n, {_uid(receiver)!r}: n}}).",
             )
     return {number: n for number, n in after.items() if n != program.chains[number].parallelism}
 
 
 def remembered(program: PhysicalGraph, scale: Mapping[int, int]) -> dict[str, tuple[int, int]]:
-    """For the manifest: by uid of the task's first operator, the program's parallelism and the one in force."""
+    """Return the manifest's form: by uid of a task's first operator, the program's parallelism and the current one."""
     return {_uid(program.chains[number]): (program.chains[number].parallelism, n) for number, n in scale.items()}
 
 
 def recalled(program: PhysicalGraph, held: Mapping[str, tuple[int, int]]) -> Scale:
-    """The scale that a manifest holds. A program that was given another parallelism since has the last word."""
+    """Return the scale stored in a manifest. If the program's parallelism changed since, the program wins."""
     scale = {}
     for chain in _tasks(program):
         before, parallelism = held.get(_uid(chain), (0, 0))
@@ -77,13 +77,14 @@ def _chain_named(program: PhysicalGraph, name: str) -> Chain:
     ]
     if not found:
         known = ", ".join(f"'{operator.uid}'" for chain in _tasks(program) for operator in chain.operators)
-        raise CannotRescale(f"This job has no operator '{name}'.", fix=f"Its operators have the uids {known}.")
+        raise CannotRescale(f"This job has no operator '{name}'.", fix=f"Use one of the uids {known}.")
     if len(found) > 1:
-        raise CannotRescale(f"Several operators are named '{name}'.", fix="Name it by its uid.")
+        raise CannotRescale(f"Several operators are named '{name}'.", fix="Use the operator's uid.")
     if found[0].level == 0:
         raise CannotRescale(
-            f"'{name}' runs in the chain of source '{found[0].source_name}', once for each partition that Spark reads.",
-            fix="Call set_parallelism(n) on it in the program to make it a task of its own.",
+            f"'{name}' runs in the chain of source '{found[0].source_name}', once per Spark partition, so "
+            f"it cannot be rescaled.",
+            fix="Call set_parallelism(n) on it in the program to make it a separate task.",
         )
     return found[0]
 
@@ -92,6 +93,6 @@ def _check(chain: Chain, parallelism: int) -> None:
     if type(parallelism) is not int or not 1 <= parallelism <= chain.max_parallelism:
         raise CannotRescale(
             f"Operator '{chain.operators[0].name}' (uid '{_uid(chain)}') cannot have a parallelism of {parallelism!r}: "
-            f"its state is in {chain.max_parallelism} key groups, and a subtask has at least one.",
+            f"its state has {chain.max_parallelism} key groups, and a subtask needs at least one.",
             fix=f"Choose a number from 1 to {chain.max_parallelism}.",
         )

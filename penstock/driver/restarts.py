@@ -30,7 +30,7 @@ class FixedDelay:
 
 @dataclass(frozen=True)
 class FailureRate:
-    """One failure more than `max_failures` within `interval_ms` ends the job."""
+    """More than `max_failures` failures within `interval_ms` end the job."""
 
     max_failures: int
     interval_ms: int
@@ -43,23 +43,23 @@ class ExponentialDelay:
     max_ms: int = MAX_BACKOFF.default
     multiplier: float = BACKOFF_MULTIPLIER.default
     reset_ms: int = RESET_BACKOFF_THRESHOLD.default
-    """A time without failure after which the delay is the first one again."""
+    """Failure-free time after which the backoff resets."""
     jitter: float = JITTER_FACTOR.default
-    """The part of a delay by which it may be longer or shorter: jobs that failed together do not restart together."""
+    """Fraction by which a delay varies, so that jobs that failed together restart at different times."""
     attempts: int | None = ATTEMPTS_BEFORE_RESET_BACKOFF.default
-    """Restarts before the delay is reset; one more ends the job. None: without end."""
+    """Restarts before the backoff resets; one more ends the job. None: unlimited."""
     same_error: int | None = None
-    """Failures of user code in a row, with no checkpoint completed between, of which one more ends the job."""
+    """Consecutive failures of user code without a completed checkpoint; one more ends the job. None: unlimited."""
     from_the_start: int | None = None
-    """How often one error may come before there is a checkpoint; the last time ends the job."""
+    """How often the same error can occur before the first checkpoint; the last occurrence ends the job."""
 
 
 RestartStrategy = NoRestart | FixedDelay | FailureRate | ExponentialDelay
 
 WITH_CHECKPOINTS = ExponentialDelay(same_error=10, from_the_start=5)
-"""Where nothing is chosen and checkpointing is on. What comes from outside may pass, so that is waited for without
-end. A bug in a function does not: ten restarts that come no further, two minutes, show that it is one. Nor does an
-error that a job has met from its start, with no checkpoint in its life: a wrong address, a file of another type."""
+"""The default strategy with checkpointing. External failures can be temporary, so it retries them without limit. It
+stops at a bug in a function, which shows in ten restarts without progress (two minutes), and at an error that recurs
+before the first checkpoint, such as a wrong address or a file of the wrong type."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ class Failed:
     at: int
     from_user: bool
     error: str = ""
-    """The same text for the same error (`error_identity`); empty if unknown."""
+    """Identifies the error across occurrences (`error_identity`); empty if unknown."""
 
 
 @dataclass(frozen=True)
 class Completed:
-    """A checkpoint was completed: the job has come further."""
+    """A checkpoint was completed: the job has made progress."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Resumed:
 
 @dataclass(frozen=True)
 class Restart:
-    """Wait, then go on from the last checkpoint. `number` counts the restarts of the job's life, from 1."""
+    """Wait, then resume from the last checkpoint. `number` counts the job's restarts, from 1."""
 
     number: int
     delay_ms: int
@@ -94,19 +94,19 @@ class GiveUp:
 
 
 class Restarts:
-    """All events go through `handle`; only a failure has an answer. Times are in milliseconds."""
+    """All events go through `handle`; only a failure returns a decision. Times are in milliseconds."""
 
     def __init__(self, strategy: RestartStrategy, chance: Callable[[float, float], float] = random.uniform) -> None:
         self.strategy = strategy
         self.number = 0
         self._chance = chance
         self._failures: deque[int] = deque()
-        """When it failed: under a failure rate, the last ones; otherwise, only the last."""
+        """Times of failures: the recent ones with a failure rate, otherwise only the last one."""
         self._since_reset = 0
         self._last_delay = 0
         self._same_error = 0
         self._from_the_start: Counter[str] | None = Counter()
-        """How often each error came; None as soon as there is a checkpoint."""
+        """Occurrences of each error; None once there is a checkpoint."""
 
     def handle(self, event: Failed | Completed | Resumed) -> Restart | GiveUp | None:
         if not isinstance(event, Failed):
@@ -133,7 +133,7 @@ class Restarts:
 
     def _fixed_delay(self, strategy: FixedDelay) -> int | GiveUp:
         if self.number >= strategy.attempts:
-            return GiveUp(f"it was restarted {_times(self.number)}, as often as the fixed delay strategy allows")
+            return GiveUp(f"it restarted {_times(self.number)}, the limit of the fixed delay strategy")
         return strategy.delay_ms
 
     def _failure_rate(self, strategy: FailureRate, at: int) -> int | GiveUp:
@@ -142,8 +142,8 @@ class Restarts:
             first = self._failures.popleft()
             if at - first <= strategy.interval_ms:
                 return GiveUp(
-                    f"it failed more than {_times(strategy.max_failures)} within {strategy.interval_ms} ms, which the "
-                    f"failure rate strategy does not allow"
+                    f"it failed more than {_times(strategy.max_failures)} within {strategy.interval_ms} ms, the limit "
+                    f"of the failure rate strategy"
                 )
         return strategy.delay_ms
 
@@ -153,19 +153,17 @@ class Restarts:
             self._since_reset = 0
         self._failures.append(at)
         if strategy.attempts is not None and self._since_reset >= strategy.attempts:
-            return GiveUp(
-                f"it was restarted {_times(self._since_reset)}, as often as the exponential delay strategy allows"
-            )
+            return GiveUp(f"it restarted {_times(self._since_reset)}, the limit of the exponential delay strategy")
         if strategy.same_error is not None and self._same_error > strategy.same_error:
             return GiveUp(
-                f"the program's own code failed {_times(self._same_error)} in a row and no checkpoint was completed "
-                f"in between"
+                f"the program's own code failed {_times(self._same_error)} in a row without a completed checkpoint in "
+                f"between"
             )
         if strategy.from_the_start is not None and self._from_the_start is not None:
             times = self._from_the_start[event.error]
             if times >= strategy.from_the_start:
-                return GiveUp(f"it met the same error {_times(times)} and never completed a checkpoint")
-        # A power of a large number of restarts is more than a float holds.
+                return GiveUp(f"the same error occurred {_times(times)} before the first checkpoint")
+        # The power overflows a float after many restarts.
         steps = min(self._since_reset, 1000)
         self._since_reset += 1
         try:

@@ -1,7 +1,7 @@
-"""Slots: how many a job needs, against how many the engine has; and whether it waits for those that are missing.
+"""Slots: how many a job needs, how many the engine has, and whether the job waits for missing ones.
 
-A slot runs one subtask of each operator, so a job needs as many as its widest operator has subtasks. On Spark a slot
-is what runs one task: a core, or `spark.task.cpus` of them.
+A slot runs one subtask of each operator, so a job needs as many slots as its widest operator has subtasks. On Spark a
+slot runs one task: it is one core, or `spark.task.cpus` cores.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _logger = logging.getLogger("penstock")
 
 
 class TooFewSlots(PenstockError):
-    """A job waited for slots as long as it may. Operator action: give Spark more, or the job less parallelism."""
+    """A job waited too long for slots. Operator action: give Spark more cores, or lower the job's parallelism."""
 
     retryable = False
 
@@ -30,9 +30,9 @@ class TooFewSlots(PenstockError):
 @dataclass(frozen=True)
 class SlotSettings:
     wait: bool = SLOTS_WAIT.default
-    """Whether the job waits while it has too few; else its tasks run in turns."""
+    """Whether the job waits while it has too few slots. If not, its tasks take turns."""
     timeout_ms: int = SLOT_TIMEOUT.default
-    """How long it waits."""
+    """Maximum time to wait."""
 
 
 def slot_settings(configuration: Configuration) -> SlotSettings:
@@ -40,7 +40,7 @@ def slot_settings(configuration: Configuration) -> SlotSettings:
 
 
 def widest(graph: PhysicalGraph) -> Chain | None:
-    """The task with the most subtasks; None where all run in sources' chains, as often as Spark reads partitions."""
+    """Return the task with the most subtasks, or None if all operators run in source chains, once per partition."""
     return max((chain for chain in graph.chains if chain.level > 0), key=lambda chain: chain.parallelism, default=None)
 
 
@@ -50,7 +50,7 @@ def slots_needed(graph: PhysicalGraph) -> int:
 
 
 class Slots:
-    """Order of calls: `await_enough` before each epoch, from any thread that runs one."""
+    """Call `await_enough` before each epoch, from the thread that runs it."""
 
     def __init__(
         self,
@@ -61,8 +61,10 @@ class Slots:
         pause: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`graph` gives the one in force: the job may be rescaled while it waits. `available` asks the engine. `pause`
-        lets a moment pass, and says whether the job is to go on."""
+        """`graph` returns the current graph, because the job can be rescaled while it waits.
+
+        `available` returns the engine's slots. `pause` waits a moment and returns whether to continue.
+        """
         self._job = job
         self._graph = graph
         self._available = available
@@ -72,10 +74,10 @@ class Slots:
         self._lock = threading.Lock()
         self._short_since: float | None = None
         self.needed = self.available = 0
-        """As at the last look; 0 before it."""
+        """Values at the last check; 0 before it."""
 
     def await_enough(self) -> bool:
-        """Return when the next epoch may begin. False: the job was ended meanwhile. Raises TooFewSlots."""
+        """Wait until the next epoch can begin. Return False if the job was ended meanwhile. Raises TooFewSlots."""
         while not self._look():
             if not self._pause():
                 return False
@@ -87,7 +89,7 @@ class Slots:
             self.needed, self.available = slots_needed(graph), self._available()
             if self.available >= self.needed:
                 if self._short_since is not None:
-                    _logger.info("Job '%s' has the %d slots that it needs.", self._job, self.needed)
+                    _logger.info("Job '%s' now has the %d slots it needs.", self._job, self.needed)
                 self._short_since = None
                 return True
             now = self._clock()
@@ -100,19 +102,19 @@ class Slots:
                 raise TooFewSlots(
                     f"Job '{self._job}' waited {self._timeout} for slots ({SLOT_TIMEOUT.key}). "
                     f"{self._shortage(graph)}.",
-                    fix=f"{self._remedies()}, let it wait longer with {SLOT_TIMEOUT.key}, or set {SLOTS_WAIT.key} to "
-                    f"false: its tasks then run in turns.",
+                    fix=f"{self._remedies()}, raise {SLOT_TIMEOUT.key}, or set {SLOTS_WAIT.key} to false to let its "
+                    f"tasks take turns.",
                 )
             return False
 
     def _warn(self, graph: PhysicalGraph) -> None:
         if self._settings.wait:
             _logger.warning(
-                "%s. It waits for them, at most %s (%s).", self._shortage(graph), self._timeout, SLOT_TIMEOUT.key
+                "%s. It waits for slots, at most %s (%s).", self._shortage(graph), self._timeout, SLOT_TIMEOUT.key
             )
         else:
             _logger.warning(
-                "%s. It goes on, and its tasks run in turns. %s, or set %s to true to let it wait.",
+                "%s. It continues, and its tasks take turns. %s, or set %s to true to make it wait.",
                 self._shortage(graph),
                 self._remedies(),
                 SLOTS_WAIT.key,
@@ -125,8 +127,8 @@ class Slots:
     def _shortage(self, graph: PhysicalGraph) -> str:
         chain = widest(graph)
         operator = "" if chain is None else f", for '{chain.name}' (uid '{chain.operators[0].uid}')"
-        return f"Job '{self._job}' needs {self.needed} slots{operator}, and Spark has {self.available}"
+        return f"Job '{self._job}' needs {self.needed} slots{operator}, but Spark has {self.available}"
 
     def _remedies(self) -> str:
-        # The name of the master is the engine's affair; that Spark counts cores is not.
+        # Only the engine knows the name of the master, but Spark always counts cores.
         return f"Give Spark {self.needed} cores, rescale the job to a parallelism of {max(self.available, 1)}"

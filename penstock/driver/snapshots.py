@@ -1,4 +1,4 @@
-"""What the tasks of an epoch reported, put together by operator for its manifest."""
+"""Combines the reports of an epoch's tasks by operator, for its manifest."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from penstock.runtime.report import OperatorReport, Report
 
 
 def in_order(reports: Iterable[Report]) -> list[Report]:
-    """Whatever order they came in: the same epoch has the same manifest."""
+    """Sort reports, so that the same epoch always produces the same manifest."""
     return sorted(reports, key=lambda report: (report.chain, report.subtask))
 
 
 def records_since(last: Manifest | None, graph: PhysicalGraph, reports: Iterable[Report]) -> dict[str, int]:
-    """By source: all that it has given, with this epoch."""
+    """Return the total records of each source, including this epoch."""
     records = {} if last is None else dict(last.records)
     for report in reports:
         uid = graph.chains[report.chain].source_uid
@@ -28,7 +28,7 @@ def records_since(last: Manifest | None, graph: PhysicalGraph, reports: Iterable
 
 
 def add_deltas(since_base: dict[str, dict[int, int]], reports: Iterable[Report]) -> None:
-    """Count the bytes of new deltas by operator and block; one that covers several blocks is shared out."""
+    """Add the bytes of new deltas by operator and block; a delta over several blocks is split evenly."""
     for report in reports:
         for part in report.operators:
             for delta in part.deltas:
@@ -44,7 +44,7 @@ def operator_snapshots(
     key_type_of: Callable[[str], str],
     reports: Iterable[Report],
 ) -> dict[str, OperatorSnapshot]:
-    """Of the operators that hold anything, by uid. `names`: theirs, by uid. Reports are in order."""
+    """Return the snapshots of operators with state, by uid. `names` maps uids to names; `reports` are sorted."""
     snapshots: dict[str, OperatorSnapshot] = {}
     for report in reports:
         chain = graph.chains[report.chain]
@@ -71,7 +71,7 @@ def operator_snapshots(
             for kind, least in part.timers.items():
                 first = snapshot.timers.setdefault(kind, {})
                 for block, time in least.items():
-                    # Two subtasks may share a block.
+                    # Two subtasks can share a block.
                     first[block] = min(time, first.get(block, time))
     return {
         uid: msgspec.structs.replace(snapshot, operator_state=stored_once(snapshot.operator_state))
@@ -81,7 +81,7 @@ def operator_snapshots(
 
 def _add_states(snapshot: OperatorSnapshot, part: OperatorReport, before: OperatorSnapshot | None) -> None:
     for name, schema in part.states.items():
-        # A subtask that has not asked for a state yet reports it as it was.
+        # A subtask that has not accessed a state yet reports its previous schema.
         if name not in snapshot.states or before is None or schema != before.states.get(name):
             snapshot.states[name] = schema
             snapshot.migrations.update({name: part.migrations[name]} if name in part.migrations else {})

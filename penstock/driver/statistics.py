@@ -1,4 +1,4 @@
-"""What a driver remembers of its checkpoints: how long, how large, who acknowledged when, and what failed."""
+"""Statistics of a driver's checkpoints: duration, size, acknowledgement times and failures."""
 
 from __future__ import annotations
 
@@ -16,29 +16,35 @@ _REMEMBERED = 100
 
 
 class SubtaskAcknowledgement(msgspec.Struct, frozen=True, kw_only=True):
+    """One subtask's part in a checkpoint."""
+
     subtask: int
     delta_bytes: int
     delta_entries: int
     acknowledged_ms: int | None
-    """From the trigger to the task's acknowledgement, by the clock of the task's host; None if Spark lost the note."""
+    """From trigger to acknowledgement, by the clock of the task's host; None if Spark lost the task's metrics."""
 
 
 class OperatorCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One operator's part in a checkpoint."""
+
     uid: str
     name: str
     state_bytes: int
-    """Stored for it in all: bases, and the deltas since."""
+    """Total stored bytes: bases and the deltas since."""
     delta_bytes: int
     subtasks: list[SubtaskAcknowledgement]
 
 
 class CheckpointStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Statistics of one checkpoint."""
+
     id: int
     status: str
     """COMPLETED, DECLINED or EXPIRED."""
     triggered_at: int
     duration_ms: int
-    """From the trigger to the published manifest, or to the failure."""
+    """From trigger to the published manifest, or to the failure."""
     delta_bytes: int = 0
     state_bytes: int = 0
     operators: list[OperatorCheckpoint] = []
@@ -46,21 +52,23 @@ class CheckpointStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckpointLog:
-    """All counts since the driver started; details of the last 100 checkpoints."""
+    """Counts since the driver started, and details of the last 100 checkpoints."""
 
     def __init__(self) -> None:
         self.completed = 0
         self.failed = 0
         self.restored: int | None = None
-        """The checkpoint this driver went on from, if any."""
+        """The checkpoint that this driver resumed from, if any."""
         self.recent: deque[CheckpointStatistics] = deque(maxlen=_REMEMBERED)
 
     @property
     def latest_completed(self) -> CheckpointStatistics | None:
+        """The most recent completed checkpoint, if any."""
         return next((each for each in reversed(self.recent) if each.status == CheckpointStatus.COMPLETED.value), None)
 
     @property
     def latest_failed(self) -> CheckpointStatistics | None:
+        """The most recent declined or expired checkpoint, if any."""
         return next((each for each in reversed(self.recent) if each.status != CheckpointStatus.COMPLETED.value), None)
 
     def add_failed(self, abort: Abort, triggered_at: int, duration_ms: int) -> None:
@@ -95,7 +103,7 @@ class CheckpointLog:
                         subtask=report.subtask,
                         delta_bytes=sum(delta.size for delta in part.deltas),
                         delta_entries=sum(delta.entries for delta in part.deltas),
-                        # By two clocks, of which either may have jumped.
+                        # Two clocks are involved, and either might have jumped.
                         acknowledged_ms=None if at is None else min(max(0, at - triggered_at), duration_ms),
                     )
                 )

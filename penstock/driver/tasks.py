@@ -1,4 +1,4 @@
-"""What every engine does for a task: on Spark in a worker (`spark/worker.py`), in the harness in the test's process."""
+"""Task handling shared by the engines: Spark workers (`spark/worker.py`) and the test harness."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Name = TypeVar("Name")
 
 
 def state_access(parameters: EpochParameters, storage: Storage, replicas: ReplicaStore) -> StateAccess:
-    """Committed state, as the tasks of an epoch reach it."""
+    """Return the access to committed state for the tasks of an epoch."""
     return StateAccess(
         ManifestChain(storage, parameters.wanted, parameters.backend.transfer_threads),
         None if storage.in_memory else storage,
@@ -33,7 +33,7 @@ def state_access(parameters: EpochParameters, storage: Storage, replicas: Replic
 def task_epoch(
     parameters: EpochParameters, state: StateAccess, probe: Callable[[str], None], metrics: Callable[[bytes], None]
 ) -> TaskEpoch:
-    """An epoch, as its tasks know it."""
+    """Return the epoch as its tasks see it."""
     return TaskEpoch(
         number=parameters.number,
         ends_input=parameters.ends_input,
@@ -49,14 +49,14 @@ def task_epoch(
 
 
 class TaskRuns(Generic[Name]):
-    """The runs of chains in one process, by a name of the engine's: their functions stay open from epoch to epoch."""
+    """The open chains of one process, by an engine-specific name. Their functions stay open between epochs."""
 
     def __init__(
         self,
         caught: tuple[type[BaseException], ...] = (Exception, SystemExit),
         given_up: tuple[type[BaseException], ...] = (),
     ) -> None:
-        """`caught` are what user code can raise, `given_up` what ends a task that the engine has given up."""
+        """`caught`: exceptions that user code can raise. `given_up`: exceptions that end a task the engine gave up."""
         self._caught = caught
         self._given_up = given_up
         self.runs: dict[Name, ChainRun] = {}
@@ -68,7 +68,7 @@ class TaskRuns(Generic[Name]):
         producer: int,
         rows: Callable[[Task], Iterator[ExchangeRow]],
     ) -> Iterator[ExchangeRow]:
-        """Run a task with the run that was kept from an earlier epoch, or a new one; keep it unless the task failed."""
+        """Run a task with the chain kept from an earlier epoch or a new one; keep the chain unless the task fails."""
         run = self.runs.pop(name, None) or open_run()
         task = Task(run, producer, self._caught)
         try:
@@ -78,24 +78,24 @@ class TaskRuns(Generic[Name]):
                 run.close()
             raise
         except BaseException:
-            # The run is lost, but the process may be used again.
+            # The chain is lost, but the process might be reused.
             run.abandon()
             raise
         if task.failed:
-            # The failure is on its way to the driver; another one while closing would only hide it.
+            # The driver already receives the failure; a second one while closing would only hide it.
             with suppress(*self._caught):
                 run.close()
         else:
             self.runs[name] = run
 
     def close(self) -> None:
-        """Close every function that is open, as when a job ends."""
+        """Close all open functions when a job ends."""
         for run in self.runs.values():
             run.close()
         self.runs.clear()
 
     def abandon(self) -> None:
-        """Lose every run, as when a process is killed: no function is closed."""
+        """Drop all chains without closing their functions, as if the process were killed."""
         for run in self.runs.values():
             run.abandon()
         self.runs.clear()

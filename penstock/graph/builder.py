@@ -1,8 +1,8 @@
-"""From the logical graph to chains, levels and targets: what is shipped to the tasks.
+"""Builds the physical graph that is shipped to the tasks: chains, levels and targets.
 
-All chains of one depth share one Spark stage, a level, so that every epoch plan is a line: Spark would run a stage
-that feeds two exchanges twice. Within a level `target` numbers (chain, subtask); an edge that skips a level passes
-through it. Level 0 is the sources' first chains, which run once per Spark partition inside the streaming plan.
+All chains of one depth share one Spark stage, a level. This keeps every epoch plan linear; Spark would run a stage that
+feeds two exchanges twice. Within a level, `target` is the index of a (chain, subtask) pair. An edge that skips a level
+passes through it. Level 0 has the sources' first chains, which run once per Spark partition inside the streaming plan.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def build(
     batch: bool = False,
     own_modules: Iterable[str] = (),
 ) -> PhysicalGraph:
-    """Check the program and cut it into chains. Everything that can fail before Spark starts fails here.
+    """Check the program and split it into chains. Everything that can fail before Spark starts fails here.
 
-    `own_modules`: whose classes and functions travel by value, besides those of `__main__`.
+    `own_modules`: modules whose classes and functions are pickled by value, in addition to `__main__`.
     """
     graph.resolve_uids()
     builder = _Builder(graph, parallelism, max_parallelism, chaining, batch, ClassCollector(own_modules))
@@ -60,7 +60,7 @@ class _Builder:
         self.chains: list[Chain] = []
         self.edges: list[Edge] = []
         self.position: dict[int, tuple[Chain, int | None]] = {}
-        """Node id to its chain and the position in it; the position of a source is None."""
+        """Maps a node id to its chain and the position in it; the position of a source is None."""
 
     def build(self, job_parameters: dict[str, str], buffer_bytes: int) -> PhysicalGraph:
         for node in self.graph.in_order():
@@ -75,8 +75,8 @@ class _Builder:
                 raise
         if not self.chains:
             raise GraphError(
-                "The program has no source; after execute() an environment begins anew.",
-                fix="Start it with env.from_collection(...) or env.from_spark(...).",
+                "The program has no source. Each call of execute() leaves the environment empty.",
+                fix="Add a source, for example with env.from_collection(...) or env.from_spark(...).",
             )
         depth = max(chain.level for chain in self.chains)
         levels = [[chain.id for chain in self.chains if chain.level == level] for level in range(depth + 1)]
@@ -126,9 +126,9 @@ class _Builder:
     def _check_read(self, node: Node, tag: OutputTag) -> None:
         if not any(edge == (node.id, tag) for other in self.graph.nodes.values() for edge in _sides(other)):
             raise GraphError(
-                f"Source '{node.name}' (uid '{node.uid}') has dead_letters={tag!r}, which nobody reads: they would be "
-                f"lost.",
-                fix=f"Read them: stream.get_side_output({tag!r}).print(), or write them with sink_to(...).",
+                f"Source '{node.name}' (uid '{node.uid}') has dead_letters={tag!r}, but nothing reads that side "
+                f"output: the records would be lost.",
+                fix=f"Read it: stream.get_side_output({tag!r}).print(), or write it with sink_to(...).",
                 locations=(node.location,),
             )
 
@@ -174,7 +174,7 @@ class _Builder:
         if node.chaining != "always" or self.graph.nodes[node.inputs[0].node].chaining == "never":
             return False
         if before.level == 0:
-            # A source's partitions are not subtasks: what needs to know its subtask becomes a task of its own.
+            # A source's partitions are not subtasks: an operator that needs its subtask index starts a separate task.
             assert node.operator is not None
             if not self.chaining or node.parallelism is not None:
                 return False
@@ -209,15 +209,15 @@ class _Builder:
                 and edge.partitioning.explicit
             ):
                 raise GraphError(
-                    f"forward() before '{node.name}' (uid '{node.uid}') needs equal parallelism, but it goes from "
-                    f"{before.parallelism} to {parallelism}.",
-                    fix="Use rescale() or rebalance(), or give both operators the same parallelism.",
+                    f"forward() before '{node.name}' (uid '{node.uid}') needs equal parallelism, but it is "
+                    f"{before.parallelism} upstream and {parallelism} downstream.",
+                    fix="Use rescale() or rebalance(), or set the same parallelism on both operators.",
                     locations=(edge.partitioning.location,),
                 )
             if kind == FORWARD and (before.level == 0 or before.parallelism != parallelism):
                 kind = REBALANCE
             if kind == RESCALE and before.level == 0:
-                # Which of how many partitions of a source this is, only Spark knows.
+                # Only Spark knows the index of a source's partition and their number.
                 kind = REBALANCE
             pickled_key = None
             if kind == KEY:

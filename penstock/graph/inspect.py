@@ -1,4 +1,4 @@
-"""What can be known of a user function before it runs, by looking at its code."""
+"""Static inspection of user functions before they run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ SUBTASK_IDENTITY = frozenset(
 
 
 def asks_context_for(function: Any, names: frozenset[str]) -> str | None:
-    """The first of `names` that `open` of this function calls on its runtime context, or None.
+    """Return the first of `names` that the function's `open` calls on its runtime context, or None.
 
-    Only calls on the parameter of `open` count, so a method of the same name elsewhere is no false alarm; what
-    hides behind a helper function is found when the function opens.
+    Only calls on the parameter of `open` count, so methods of the same name elsewhere cause no false alarm. Calls
+    hidden in a helper function are detected when the function is opened.
     """
     opener = getattr(type(function), "open", None)
     code = getattr(opener, "__code__", None)

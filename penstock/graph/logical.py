@@ -1,4 +1,4 @@
-"""The logical graph: what the user's program says, operator by operator."""
+"""The logical graph: the user's program, operator by operator."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ BROADCAST, GLOBAL, CUSTOM = "broadcast", "global", "custom"
 
 
 class GraphError(PenstockError):
-    """The program cannot be run as it is written; the message names the operators."""
+    """The program cannot run as written; the message names the operators."""
 
 
 def check_positive(number: int, what: str) -> None:
-    """Raise GraphError unless a number is an integer of at least 1."""
+    """Raise GraphError unless a number is an int of at least 1."""
     if not isinstance(number, int) or number < 1:
         raise GraphError(
-            f"The {what} must be a whole number of at least 1, not {number!r}.",
-            fix="Give such a number, or leave the call out.",
+            f"The {what} must be an int of at least 1, not {number!r}.",
+            fix="Pass such a number, or remove the call.",
         )
 
 
 @dataclass(frozen=True)
 class Partitioning:
-    """How records of an edge choose their target. Key and custom edges carry the user's functions."""
+    """How records of an edge are assigned to targets. Key and custom edges carry the user's functions."""
 
     kind: str
     selector: Any = None
     key_type: Any = None
     partitioner: Any = None
     explicit: bool = False
-    """Whether the user asked for `forward`, and so for equal parallelism."""
+    """Whether the user called `forward`, which requires equal parallelism."""
     location: SourceLocation | None = field(default=None, compare=False)
-    """The user's line that asked for it."""
+    """The user's line that declared it."""
 
 
 @dataclass(frozen=True)
@@ -52,21 +52,21 @@ class Input:
     tag: OutputTag | None = None
     """The side output that is read; None for the main output."""
     port: int = 0
-    """0 or 1: which input of a two-input operator it is."""
+    """0 or 1: the index of the input of a two-input operator."""
 
 
 @dataclass
 class SourceSpec:
-    """Where records enter. `reader` says how what Spark reads becomes records."""
+    """A source of the program. `reader` determines how Spark's input is turned into records."""
 
     reader: str
-    """`rows`: one record per Spark row; `chunks`: pickled lists of records, written by this driver; `splits`: which
-    parts of a Python source to read."""
+    """`rows`: one record per Spark row; `chunks`: pickled lists of records, written by this driver; `splits`: the parts
+    of a Python source to read."""
     origin: Any
     """A list of records for `chunks`, a Spark DataFrame for `rows`, a `connectors.Source` for `splits`."""
     bounded: bool
     dead_letters: OutputTag | None = None
-    """The side output for what the source cannot decode; None where that fails the job."""
+    """The side output for records that the source cannot decode; None if they fail the job."""
 
 
 @dataclass
@@ -80,28 +80,28 @@ class Node:
     source: SourceSpec | None = None
     given_uid: str | None = None
     parallelism: int | None = None
-    """As given on the operator; None means the environment's."""
+    """As set on the operator; None means the environment's parallelism."""
     max_parallelism: int | None = None
     chaining: str = "always"
-    """`always`; `head`: starts a new chain; `never`: is chained to nothing."""
+    """`always`; `head`: starts a new chain; `never`: is never chained."""
     slot_sharing_group: str | None = None
     output_type: Any = None
-    """As declared, or a `Hinted` one from the function's annotation."""
+    """The declared type, or a `Hinted` type from the function's annotation."""
     description: str | None = None
     """Shown in the plan instead of the name."""
     uid: str = ""
-    """Given or derived; set by `resolve_uids`."""
+    """The given or derived uid; set by `resolve_uids`."""
     location: SourceLocation | None = None
     """The user's line that declared it."""
     of_source: bool = False
-    """Whether it is a part of the source that it reads: what the user says of this stream is said of the source."""
+    """Whether it is part of the source that it reads: the user's settings of this stream apply to the source."""
 
     @property
     def is_sink(self) -> bool:
-        """Return whether the node is a sink."""
+        """Whether the node is a sink."""
         return isinstance(self.operator, (SinkOperator, SinkFunctionOperator))
 
-    # -- what the program says of it -----------------------------------------------------------------------------------
+    # -- settings of the program ---------------------------------------------------------------------------------------
 
     def set_name(self, name: str) -> None:
         self.name = check_name(name, f"The name of {self._kind()}", GraphError)
@@ -116,7 +116,7 @@ class Node:
         check_positive(parallelism, "parallelism")
         if self.source is not None:
             raise GraphError(
-                f"The parallelism of source '{self.name}' is Spark's to choose: it has one task per input partition."
+                f"The parallelism of source '{self.name}' cannot be set: Spark runs one task per input partition."
             )
         self.parallelism = parallelism
 
@@ -134,7 +134,7 @@ class Node:
         self.slot_sharing_group = check_name(str(slot_sharing_group), "A slot sharing group", GraphError)
 
     def make_part_of_source(self) -> None:
-        """What the program says of this operator from now on, it says of the source before it."""
+        """Apply later settings of this operator to the source before it."""
         self.of_source = True
 
     def _kind(self) -> str:
@@ -142,7 +142,7 @@ class Node:
 
 
 class LogicalGraph:
-    """All nodes of one program, in the order they were declared."""
+    """All nodes of one program, in order of declaration."""
 
     def __init__(self, first_id: int = 0) -> None:
         self.nodes: dict[int, Node] = {}
@@ -156,11 +156,11 @@ class LogicalGraph:
         return node
 
     def following(self) -> LogicalGraph:
-        """An empty graph for the environment's next program. Its ids go on, so that it can adopt nodes of this one."""
+        """Return an empty graph for the next program. Its ids continue, so it can adopt nodes of this one."""
         return LogicalGraph(self._next_id)
 
     def adopt(self, graph: LogicalGraph, numbers: Iterable[int]) -> None:
-        """Take over nodes of an earlier program, with all they read from, as copies: that program may still run."""
+        """Copy nodes of an earlier program, which can still be running, with all their inputs."""
         for number in numbers:
             if number not in self.nodes:
                 node = replace(graph.nodes[number])
@@ -168,16 +168,16 @@ class LogicalGraph:
                 self.nodes[number] = node
 
     def derived_uids(self) -> frozenset[str]:
-        """The uids that nobody gave."""
+        """Return the uids that the user did not set."""
         return frozenset(node.uid for node in self.nodes.values() if node.given_uid is None)
 
     def sinks(self) -> dict[str, Any]:
-        """The driver's half of every sink, by operator uid."""
+        """Return the sink of every sink operator, by uid. The driver commits through them."""
         nodes = self.nodes.values()
         return {node.uid: node.operator.sink for node in nodes if isinstance(node.operator, SinkOperator)}
 
     def in_order(self) -> Iterator[Node]:
-        """Every node after all its inputs. Raises GraphError on a cycle."""
+        """Yield every node after all its inputs. Raises GraphError on a cycle."""
         done: set[int] = set()
         path: list[int] = []
 
@@ -186,7 +186,7 @@ class LogicalGraph:
                 return
             if number in path:
                 names = [f"'{self.nodes[n].name}'" for n in [*path[path.index(number) :], number]]
-                raise GraphError(f"The program has a cycle: {' -> '.join(names)}. Records may only flow forward.")
+                raise GraphError(f"The program has a cycle: {' -> '.join(names)}. Records can only flow forward.")
             path.append(number)
             for edge in self.nodes[number].inputs:
                 yield from visit(edge.node)
@@ -198,7 +198,7 @@ class LogicalGraph:
             yield from visit(number)
 
     def resolve_uids(self) -> list[Node]:
-        """Give every node its uid and return those whose uid had to be derived. Raises on equal uids."""
+        """Set the uid of every node, and return the nodes with a derived uid. Raises GraphError on duplicate uids."""
         seen: dict[str, Node] = {}
         derived = []
         for node in self.in_order():
@@ -210,14 +210,14 @@ class LogicalGraph:
             if node.uid in seen:
                 raise GraphError(
                     f"Operators '{seen[node.uid].name}' and '{node.name}' have the same uid '{node.uid}'.",
-                    fix="State is addressed by uid: give each operator its own.",
+                    fix="Set a different uid on one of them: state is addressed by uid.",
                     locations=(node.location, seen[node.uid].location),
                 )
             seen[node.uid] = node
         return derived
 
     def _derive(self, node: Node, seen: dict[str, Node]) -> str:
-        # From the shape of the program alone, so that the same program gives the same uids in every process.
+        # Derived from the shape of the program alone: the same program has the same uids in every process.
         kind = node.operator.kind if node.operator is not None else "Source"
         shape = [kind, node.name]
         for edge in node.inputs:

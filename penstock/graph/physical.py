@@ -1,4 +1,4 @@
-"""The physical graph: chains, levels and targets, as it is shipped to the tasks. `penstock.graph.builder` builds it."""
+"""The physical graph that is shipped to the tasks: chains, levels and targets. Built by `penstock.graph.builder`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ class PhysicalGraph:
     chains: list[Chain]
     edges: list[Edge]
     levels: list[list[int]]
-    """Chain ids by level; level 0 holds the sources' chains."""
+    """Chain ids by level; level 0 has the sources' chains."""
     job_parameters: dict[str, str] = field(default_factory=dict)
     buffer_bytes: int = SEGMENT_SIZE.default
     timed: bool = False
-    """Whether records have event time: then timestamps and watermarks travel with them."""
+    """Whether records have event time; if so, timestamps and watermarks travel with them."""
     batch: bool = False
-    """Whether it runs as a batch, in which there is no watermark but the last."""
+    """Whether it runs as a batch, which only has the final watermark."""
     program: bytes = b""
-    """The classes that tasks cannot import; a process enters them before it unpickles any part of the graph."""
+    """The classes that tasks cannot import; a process registers them before it unpickles any part of the graph."""
 
     def rescaled(self, scale: Mapping[int, int]) -> PhysicalGraph:
-        """The same graph with other numbers of subtasks, by chain. Chains and edges that do not change are shared."""
+        """Return the graph with a different parallelism for the given chains. Unchanged chains and edges are shared."""
         if not scale:
             return self
         chains = [replace(chain, parallelism=scale[chain.id]) if chain.id in scale else chain for chain in self.chains]
@@ -41,7 +41,7 @@ class PhysicalGraph:
         return graph
 
     def place_targets(self) -> None:
-        """Number the partitions of every level."""
+        """Assign the partitions of every level to its chains."""
         for level in self.levels[1:]:
             first = 0
             for number in level:
@@ -50,16 +50,16 @@ class PhysicalGraph:
                 first += self.chains[number].parallelism
 
     def give_time(self, chain: Chain) -> None:
-        """Let a source's records come with timestamps and watermarks of the source's own."""
+        """Use the source's own timestamps and watermarks."""
         self.timed = True
         chain.give_time()
 
     def targets(self, level: int) -> int:
-        """Number of partitions of a level's stage."""
+        """Return the number of partitions of a level's stage."""
         return sum(self.chains[number].parallelism for number in self.levels[level])
 
     def at_target(self, level: int, target: int) -> tuple[Chain, int]:
-        """The chain and subtask that a partition of a level stands for."""
+        """Return the chain and subtask of a partition of a level."""
         for number in self.levels[level]:
             chain = self.chains[number]
             if chain.first_target <= target < chain.first_target + chain.parallelism:
@@ -67,14 +67,14 @@ class PhysicalGraph:
         raise AssertionError(f"level {level} has no target {target}")
 
     def chains_by_uid(self) -> dict[str, Chain]:
-        """The chain of each operator."""
+        """Return the chain of each operator, by uid."""
         return {operator.uid: chain for chain in self.chains for operator in chain.operators}
 
     def sources(self) -> list[Chain]:
         return [self.chains[number] for number in self.levels[0]]
 
     def subtasks(self) -> list[tuple[int, int]]:
-        """Every (chain, subtask) that must acknowledge an epoch, without the sources' chains."""
+        """Return every (chain, subtask) that must acknowledge an epoch, without the sources' chains."""
         return [
             (chain.id, subtask)
             for level in self.levels[1:]
@@ -84,10 +84,10 @@ class PhysicalGraph:
 
 
 def pack(graph: PhysicalGraph) -> bytes:
-    """The graph as it travels to the tasks."""
+    """Serialize the graph for the tasks."""
     return pickle.dumps(graph, protocol=5)
 
 
 def unpack(data: bytes) -> PhysicalGraph:
-    """The graph in a task. Only for bytes that this job's own driver wrote."""
+    """Deserialize the graph in a task. Only call this with bytes written by this job's own driver."""
     return pickle.loads(data)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""The execution plan as an SVG picture: a column per level, a frame per chain, a box per operator."""
+"""Draws the execution plan as an SVG image: a column per level, a frame per chain, a box per operator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _BOX_WIDTH, _BOX_HEIGHT = 190, 46
 _GAP, _MARGIN = 12, 14
 _COLUMN_GAP = 130
 _CHARACTERS = 26
-"""Of a name that fit into a box at its font size."""
+"""Number of characters of a name that fit into a box at its font size."""
 
 _STYLE = """
   text { font: 12px system-ui, sans-serif; fill: #1c2733 }
@@ -22,7 +22,7 @@ _STYLE = """
 
 
 def picture(plan: dict[str, Any]) -> str:
-    """An SVG document for the plan that `plan_of` gives. A keyed operator has a thick frame."""
+    """Return an SVG document for a plan from `plan_of`. A keyed operator has a thick frame."""
     nodes = {node["id"]: node for node in plan["nodes"]}
     boxes, frames, width, height = _layout(list(nodes.values()))
     parts = [
@@ -44,7 +44,7 @@ def picture(plan: dict[str, Any]) -> str:
 def _layout(
     nodes: list[dict[str, Any]],
 ) -> tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int, int, int]], int, int]:
-    """Corner of every box, frame of every chain, and the size of the whole."""
+    """Return the corner of every box, the frame of every chain, and the width and height of the image."""
     boxes: dict[int, tuple[int, int]] = {}
     frames: dict[int, tuple[int, int, int, int]] = {}
     levels: dict[int, dict[int, list[int]]] = {}
@@ -90,7 +90,7 @@ def _edge(start: tuple[int, int], end: tuple[int, int], edge: dict[str, Any]) ->
         x = start[0] + _BOX_WIDTH // 2
         if start[1] + _BOX_HEIGHT + _GAP == end[1]:
             return [f'<path class="edge" d="M{x} {start[1] + _BOX_HEIGHT}L{x} {end[1]}"/>']
-        # Past the boxes between them, along the frame.
+        # Around the boxes between them, along the frame.
         left, top, bottom = start[0], start[1] + _BOX_HEIGHT // 2, end[1] + _BOX_HEIGHT // 2
         return [f'<path class="edge" d="M{left} {top}C{left - 9} {top} {left - 9} {bottom} {left} {bottom}"/>']
     x1, y1 = start[0] + _BOX_WIDTH, start[1] + _BOX_HEIGHT // 2

@@ -1,4 +1,4 @@
-"""The execution plan as JSON, in the shape of Flink's plan visualizer, with what Penstock adds to it."""
+"""The execution plan as JSON, in the format of Flink's plan visualizer, with additional fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.plan import Chain
 
 _STRATEGY = {"key": "HASH"}
-"""Flink's names; the others are the kind in capitals."""
+"""Flink's names; other strategies are the kind in upper case."""
 
 
 def execution_plan(logical: LogicalGraph, physical: PhysicalGraph) -> str:
@@ -18,7 +18,7 @@ def execution_plan(logical: LogicalGraph, physical: PhysicalGraph) -> str:
 
 
 def plan_of(logical: LogicalGraph, physical: PhysicalGraph) -> dict[str, Any]:
-    """`nodes`, every one after its inputs."""
+    """Return the plan: `nodes`, each one after its inputs."""
     places: dict[str, tuple[Chain, bool]] = {}
     for chain in physical.chains:
         if chain.source_uid is not None:
@@ -60,7 +60,7 @@ def _predecessor(
 ) -> dict[str, Any]:
     kind, tag = edge.partitioning.kind, None if edge.tag is None else edge.tag.tag_id
     if is_head:
-        # What the user asked for may have become something else, such as rebalance behind a source.
+        # The builder might have changed the user's partitioning, for example to rebalance behind a source.
         exchanges = [physical.edges[number] for number in chain.inputs]
         kind = next(
             exchange.kind

@@ -1,4 +1,4 @@
-"""Pickling of user functions for the tasks, with errors that say what cannot travel and why."""
+"""Pickling of user functions for the tasks, with errors that name the object that cannot be pickled."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from penstock.runtime.operators import describe
 
 
 class NotShippable(GraphError):
-    """A user function holds something that cannot travel to a task.
+    """A user function holds something that cannot be sent to a task.
 
-    Operator action: create connections, locks and clients in `open()`, which runs where the records are.
+    Operator action: create connections, locks and clients in `open()`, which runs in the task.
     """
 
 
 def dump_named(
     classes: ClassCollector, thing: Any, function: Any, name: str, uid: str, location: SourceLocation | None = None
 ) -> bytes:
-    """`thing` as bytes; an error names `function`, the part of it that the user wrote, and the operator."""
+    """Pickle `thing`. An error names the operator and `function`, the part that the user wrote."""
     try:
         return classes.dumps(thing)
-    except Exception as error:  # pickling runs arbitrary __reduce__ code and may raise anything
+    except Exception as error:  # pickling runs arbitrary __reduce__ code and can raise anything
         culprit, value = _culprit(function, classes.pickles)
         where = f" because of {culprit}" if culprit else f" ({type(error).__name__}: {error})"
         raise NotShippable(
@@ -37,7 +37,7 @@ def dump_named(
 
 
 def _culprit(function: Any, pickles: Callable[[Any], bool]) -> tuple[str, Any]:
-    """The attribute, captured variable or global that does not pickle, in words, and its value; empty if not found."""
+    """Return the description and value of the attribute or variable that cannot be pickled; empty if not found."""
     owner = getattr(function, "__self__", function)
     for name, value in getattr(owner, "__dict__", {}).items():
         if not pickles(value):
@@ -51,7 +51,7 @@ def _culprit(function: Any, pickles: Callable[[Any], bool]) -> tuple[str, Any]:
 
 
 def _functions_by_value(thing: Any, pickles: Callable[[Any], bool]) -> Iterator[FunctionType]:
-    """The functions that travel as code: the function itself, or the methods of a class that no module holds."""
+    """Yield the functions pickled by value: the function itself, or the methods of a class that cannot be imported."""
     if isinstance(thing, FunctionType):
         yield thing
         return
@@ -61,7 +61,7 @@ def _functions_by_value(thing: Any, pickles: Callable[[Any], bool]) -> Iterator[
 
 
 def _variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function takes from outside, with the names the user gave."""
+    """Yield the values that a function takes from outside, described by their names in the program."""
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     defaults = function.__defaults__ or ()
     by_name = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True)) | (function.__kwdefaults__ or {})

@@ -1,4 +1,4 @@
-"""Timestamps and watermarks: the operator that gives records their event time."""
+"""The operator that assigns event-time timestamps to records and emits watermarks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from penstock.runtime.watermarks import GREATEST, LEAST
 
 
 class TimestampsOperator(Operator):
-    """Gives each record its timestamp, then says how far the channel it came on has got.
+    """Assigns each record its timestamp, then advances the watermark of the channel that the record arrived on.
 
-    A watermark follows the record that moved it, so where it stands depends on the records alone and not on where
-    epochs are cut. Watermarks that come from before it count for nothing, but for the last.
+    A watermark follows the record that advanced it, so watermarks depend on the records alone and not on epoch
+    boundaries. Upstream watermarks are ignored, except the final one.
 
-    In a source's chain its channels are the splits, and who reads from it finds out by itself which of them are silent:
-    a silent source may have no task. Behind an exchange a subtask is one channel, with the empty name.
+    In a source's chain, the channels are the splits. Downstream operators detect silent splits themselves, because a
+    silent source might have no task. Behind an exchange, a subtask is a single channel with an empty name.
     """
 
     kind = "Timestamps/Watermarks"
@@ -31,7 +31,7 @@ class TimestampsOperator(Operator):
         self.channels: dict[str, int] = {}
         """The watermark of every channel that had records in this epoch; GREATEST for one that has ended."""
         self.idle = False
-        """Behind an exchange, whether it had no records for as long as its strategy says."""
+        """Behind an exchange: whether no record arrived within the strategy's idle timeout."""
         self._in_source = False
         self._stood: dict[str, int] = {}
         self._active_at = 0
@@ -41,11 +41,11 @@ class TimestampsOperator(Operator):
         self.extract = None if self.function is None else method_of(self.function, "extract_timestamp")
 
     def stand(self, watermarks: dict[str, int], idle: bool, active_at: int) -> None:
-        """Go on from where it stood, behind an exchange; before each epoch."""
+        """Resume from the previous epoch's position, behind an exchange. Called before each epoch."""
         self._stood, self.idle, self._active_at = watermarks, idle, active_at
 
     def stand_in_source(self, watermarks: dict[str, int]) -> None:
-        """Go on from where the channels of a source stood; before each epoch."""
+        """Resume from the watermarks of a source's channels. Called before each epoch."""
         self._in_source = True
         self._stood = watermarks
 
@@ -78,18 +78,18 @@ class TimestampsOperator(Operator):
                 self._generators[channel].on_event(value, timestamp, _Output(self, channel))
 
     def _begin(self, channel: str) -> None:
-        """The first record of a channel in this epoch."""
+        """Register a channel at its first record in this epoch."""
         watermark = self.channels[channel] = self._stood.get(channel, LEAST)
         if self.strategy.generator is not None:
             self._generators[channel] = self.strategy.generator()
         if self._in_source or self.idle:
-            # So that those behind know of the channel, even if it never gets anywhere, or that it is idle no longer.
+            # Announce the channel downstream even if its watermark never advances, or end its idleness.
             self.idle = False
             self.mark(watermark, channel)
 
     def _reach(self, channel: str, watermark: int) -> None:
         if self.batch:
-            # A batch has no watermark but the last: no reader waits for results, and no record comes late.
+            # A batch only has the final watermark: no reader waits for early results, and no record can be late.
             return
         self.channels[channel] = watermark
         if not channel:
@@ -114,38 +114,38 @@ class TimestampsOperator(Operator):
                 # Its last record was in an earlier epoch.
                 self._begin(channel)
             super().advance(None, channel)
-            # Of a split that has come to its end; in the report that is what this watermark means.
+            # In the report, this watermark marks a split that has ended.
             self.channels[channel] = GREATEST
 
     def _wrong(self, timestamp: Any) -> WrongTimestamp:
         return WrongTimestamp(
-            f"{describe(self.function)} gave {timestamp!r} as the timestamp of a record; it must be a whole number of "
-            f"milliseconds{' that 64 bits hold' if type(timestamp) is int else ''}.",
+            f"{describe(self.function)} returned {timestamp!r} as the timestamp of a record; a timestamp must be an "
+            f"int, in milliseconds{', that fits into 64 bits' if type(timestamp) is int else ''}.",
             fix=(
-                "Convert it to milliseconds since 1970."
+                "Convert it to milliseconds since 1970-01-01."
                 if type(timestamp) is int
-                else "Write int(...) around it; a datetime d is int(d.timestamp() * 1000)."
+                else "Convert it with int(...); for a datetime d, return int(d.timestamp() * 1000)."
             ),
             locations=(self.location,),
         )
 
 
 class _Output:
-    """Given to the user's watermark generators."""
+    """The output passed to the user's watermark generators."""
 
     def __init__(self, operator: TimestampsOperator, channel: str) -> None:
         self._operator = operator
         self._channel = channel
 
     def emit_watermark(self, watermark: Any) -> None:
-        """A Watermark, or its time in milliseconds; one that is not ahead of the last is passed over."""
+        """Emit a Watermark, or a time in milliseconds. Watermarks that do not advance the current one are ignored."""
         time = getattr(watermark, "timestamp", watermark)
         if type(time) is not int:
-            raise PenstockError(f"A watermark is a whole number of milliseconds, not {time!r}.")
-        # The greatest one is for the end of the input.
+            raise PenstockError(f"A watermark must be an int, in milliseconds, not {time!r}.")
+        # The greatest timestamp is reserved for the end of the input.
         time = min(time, GREATEST - 1)
         if time > self._operator.channels[self._channel]:
             self._operator._reach(self._channel, time)
 
     def mark_idle(self) -> None:
-        """Taken, and without effect: idleness is told by `with_idleness`."""
+        """Accepted without effect: idleness is configured with `with_idleness`."""

@@ -1,11 +1,11 @@
-"""Asynchronous calls inside a chain: many records wait for their answers at once, in one task.
+"""Asynchronous calls inside a chain: one task waits for the results of many records concurrently.
 
-The user's function runs in an event loop, which has a thread of its own; everything of it runs there: `open`, the
-calls, `timeout`, the retry predicates, `close`. Records come and results go in the task's thread alone, so the rest of
-the chain knows nothing of it. At the end of an epoch nothing is in flight, so there is no state to keep.
+The user's function runs in an event loop in a dedicated thread: `open`, the calls, `timeout`, the retry predicates and
+`close` all run there. Only the task's thread takes records in and passes results on, so the rest of the chain is
+unaware of the loop. Nothing is in flight at the end of an epoch, so the operator has no state to checkpoint.
 
-Why a thread: calls go on while the task reads, works or waits for Spark, and a time-out means what it says. A loop
-that is only turned when a record comes would see answers late, and time-outs early.
+The thread lets calls make progress while the task reads, computes or waits for Spark, and makes timeouts accurate. A
+loop driven only by incoming records would see results late and time out early.
 """
 
 from __future__ import annotations
@@ -28,26 +28,27 @@ if TYPE_CHECKING:
 
 
 class CallTimedOut(PenstockError, TimeoutError):
-    """An asynchronous call had no result in time, retries included, and the function does not say what to do then."""
+    """An asynchronous call returned no result in time, retries included, and the function has no timeout handler."""
 
 
 class CallCancelled(PenstockError):
-    """An asynchronous call was cancelled, and not by Penstock."""
+    """An asynchronous call was cancelled by something other than Penstock."""
 
 
 class AsyncOperator(Operator):
-    """Calls an async function for each record, for at most `capacity` records at a time.
+    """Calls an async function for each record, with at most `capacity` records in flight.
 
-    A record counts until its results have gone on, as in Flink, also where they wait for those of a record before it.
+    As in Flink, a record counts as in flight until its results are emitted, even while they wait for the results of an
+    earlier record.
     """
 
     reads_only = True
-    """It keeps a copy."""
+    """The operator copies the record."""
 
     def __init__(
         self, function: Any, *, ordered: bool, timeout_ms: int, capacity: int, retry: Any, handles_timeout: bool
     ) -> None:
-        """`timeout_ms` is 0 for none. `retry` is an AsyncRetryStrategy, or None."""
+        """`timeout_ms` is 0 for no timeout. `retry` is an AsyncRetryStrategy, or None."""
         super().__init__(function)
         self.ordered = ordered
         self.timeout_ms = timeout_ms
@@ -61,15 +62,15 @@ class AsyncOperator(Operator):
         self.call = method_of(self.function, "async_invoke")
         self._line = InOrder() if self.ordered else AsCompleted()
         self._held = 0
-        """Records whose results have not gone on."""
+        """Records whose results have not been emitted yet."""
         self._given: deque[Call] = deque()
-        """To the loop: calls to begin."""
+        """Calls for the loop to start."""
         self._woken = False
-        """Whether the loop knows of them."""
+        """Whether the loop has been woken to start them."""
         self._finished: SimpleQueue[Call] = SimpleQueue()
-        """From the loop: calls that have come to an end."""
+        """Completed calls, put here by the loop."""
         self._running: dict[Call, asyncio.Task[None]] = {}
-        """In the order they began; the loop's own."""
+        """In start order. Owned by the loop."""
         self._timer: asyncio.TimerHandle | None = None
         if self.retry is not None:
             predicate = self.retry.get_retry_predicate()
@@ -91,7 +92,7 @@ class AsyncOperator(Operator):
         while self._held >= self.capacity:
             self._go_on()
         moment = self.moment
-        # Its own: who gave the record may change it while the call is under way.
+        # A copy: the upstream operator can change the record while the call is in flight.
         call = Call(independent(value), moment.timestamp, moment.channel)
         self._held += 1
         self._line.add(call)
@@ -103,9 +104,9 @@ class AsyncOperator(Operator):
             self._go_on()
 
     def advance(self, watermark: int | None, channel: str = "") -> None:
-        """A watermark takes its place in the line: what came before it goes before it. Nothing waits for that here.
+        """Queue a watermark behind the records that arrived before it, without waiting for them.
 
-        But for the last one, after which there is no `end_epoch`.
+        The final watermark waits, because no `end_epoch` follows it.
         """
         if watermark == GREATEST:
             self.end_epoch()
@@ -119,12 +120,12 @@ class AsyncOperator(Operator):
             self._go_on()
 
     def _go_on(self) -> None:
-        """Wait until a call has finished, then pass on all that may go."""
+        """Wait until a call has finished, then emit everything that is ready."""
         finished, line, moment = self._finished, self._line, self.moment
         while True:
             call = finished.get()
             if call.error is not None:
-                # At once, out of order too: nothing of this epoch will be seen.
+                # Fail immediately, even out of order: no output of this epoch will be visible.
                 self.emit_results(call.value, call)
             line.finished(call)
             if finished.empty():
@@ -140,7 +141,7 @@ class AsyncOperator(Operator):
         moment.timestamp, moment.channel = before
 
     def emit_results(self, value: Any, call: Call) -> None:
-        """`value` is for error messages: they name the record of the innermost frame that has one."""
+        """Emit the results of a call. `value` is here for error messages, which show the innermost frame's record."""
         if call.error is not None:
             raise call.error
         for result in call.results:
@@ -166,7 +167,7 @@ class AsyncOperator(Operator):
     # -- in the loop's thread ------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        # In this order: a call that is given after the last look at the line wakes the loop again.
+        # In this order: a call added after the loop below has seen an empty queue wakes the loop again.
         self._woken = False
         given, running, loop = self._given, self._running, self._loop
         deadline = loop.time() + self.timeout_ms / 1000
@@ -181,7 +182,7 @@ class AsyncOperator(Operator):
     async def _once(self, call: Call) -> None:
         try:
             results = self._checked(await self.call(call.value), "async_invoke")
-        except BaseException as error:  # it is raised again in the task's thread
+        except BaseException as error:  # re-raised in the task's thread
             self._fail(call, error)
         else:
             self._finish(call, results)
@@ -207,7 +208,7 @@ class AsyncOperator(Operator):
             self._finish(call, results)
 
     def _finish(self, call: Call, results: list[Any]) -> None:
-        # One that has timed out is out of the running, and what it gives comes too late.
+        # A call that has timed out is not in `_running` any more; its results come too late and are dropped.
         if self._running.pop(call, None) is not None:
             call.results = results
             self._finished.put(call)
@@ -216,21 +217,21 @@ class AsyncOperator(Operator):
         if isinstance(error, GeneratorExit):
             raise error
         if self._running.pop(call, None) is None:
-            # As in `_finish`; but asyncio must see a cancellation through.
+            # Timed out, as in `_finish`; but asyncio must see a cancellation through.
             if isinstance(error, asyncio.CancelledError):
                 raise error
             return
         if isinstance(error, asyncio.CancelledError):
             cancelled = CallCancelled(
-                f"{describe(self.function)} was cancelled while it waited, by itself or by what it waited for.",
-                fix="Catch asyncio.CancelledError where the function awaits what it may cancel.",
+                f"{describe(self.function)} was cancelled while it was awaiting, by itself or by what it awaited.",
+                fix="Catch asyncio.CancelledError where the function awaits something that can be cancelled.",
             )
             error = cancelled.with_traceback(error.__traceback__)
         call.error = error
         self._finished.put(call)
 
     def _expire(self) -> None:
-        """Time out what is due. All have the same time, so whoever began first is due first: one timer does."""
+        """Time out calls that are due. All have the same timeout, so one timer for the oldest call is enough."""
         self._timer = None
         now = self._loop.time()
         for call, task in list(self._running.items()):
@@ -245,10 +246,10 @@ class AsyncOperator(Operator):
         try:
             if not self.handles_timeout:
                 raise CallTimedOut(
-                    f"{describe(self.function)} of operator '{self.name}' (uid '{self.uid}') gave no result within its "
-                    f"time-out of {self.timeout_ms} ms for the record {_brief.repr(call.value)}.",
-                    fix="Give a longer timeout, or say what results to go on with: def timeout(self, value) of an "
-                    "AsyncFunction returns them.",
+                    f"{describe(self.function)} of operator '{self.name}' (uid '{self.uid}') returned no result within "
+                    f"its timeout of {self.timeout_ms} ms for the record {_brief.repr(call.value)}.",
+                    fix="Set a longer timeout, or subclass AsyncFunction and return fallback results from "
+                    "timeout(self, value).",
                 )
             call.results = self._checked(self.function.timeout(call.value), "timeout")
         except BaseException as error:  # as above
@@ -256,12 +257,12 @@ class AsyncOperator(Operator):
         self._finished.put(call)
 
     def _checked(self, results: Any, method: str) -> list[Any]:
-        """The results as they are now: the function may use its objects again before they go on."""
+        """Return copies of the results: the function can reuse its objects before they are emitted."""
         if isinstance(results, (str, bytes)) or not hasattr(results, "__iter__"):
             raise WrongResult(
                 f"{describe(self.function)} returned {type(results).__name__} from {method}, which must return a list "
                 f"of results.",
-                fix="Write `return [value]`, or `return []` for none.",
+                fix="Write `return [value]`, or `return []` for no result.",
             )
         return [independent(result) for result in results]
 

@@ -1,4 +1,4 @@
-"""The lines in which asynchronous calls and watermarks wait for their turn: by input, or by completion."""
+"""Queues in which asynchronous calls and watermarks wait for their turn: in input order or in completion order."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 
 class Passing(NamedTuple):
-    """A watermark that waits for the results of the records before it."""
+    """A watermark queued behind the results of the records before it."""
 
     watermark: int | None
     channel: str
 
 
 class Call:
-    """One record on its way through an async function; retries included."""
+    """One record on its way through an async function, retries included."""
 
     __slots__ = ("channel", "deadline", "error", "results", "segment", "timestamp", "value")
 
@@ -24,21 +24,21 @@ class Call:
         self.timestamp = timestamp
         self.channel = channel
         self.results: Any = None
-        """A list, once it has finished well."""
+        """A list, once the call has succeeded."""
         self.error: BaseException | None = None
         self.deadline = 0.0
         self.segment: _Segment | None = None
 
     @staticmethod
     def dead(error: BaseException) -> Call:
-        """Stands for all calls of a loop that has died."""
+        """Return a failed call that stands for all calls of a loop that has died."""
         call = Call(None, None, "")
         call.error = error
         return call
 
 
 class InOrder:
-    """Results go on in the order of their records."""
+    """Emits results in the order of their records."""
 
     def __init__(self) -> None:
         self._line: deque[Call | Passing] = deque()
@@ -62,7 +62,7 @@ class InOrder:
 
 
 class _Segment:
-    """What lies between two watermarks."""
+    """The calls between two watermarks."""
 
     __slots__ = ("end", "finished", "running")
 
@@ -73,7 +73,7 @@ class _Segment:
 
 
 class AsCompleted:
-    """Results go on as they come, but none overtakes a watermark, and no watermark overtakes one."""
+    """Emits results as they complete; results and watermarks never overtake each other."""
 
     def __init__(self) -> None:
         self._segments = deque([_Segment()])

@@ -1,4 +1,4 @@
-"""The broadcast state pattern: one input goes to every subtask and changes a map, the other reads it."""
+"""The broadcast state pattern: one input reaches every subtask and updates a map, the other input reads the map."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ S = TypeVar("S")
 
 
 class BroadcastProcessOperator(CoProcessOperator):
-    """A function of two inputs, the second of them broadcast, and a broadcast state for each descriptor."""
+    """A function of two inputs, the second of them broadcast, with one broadcast state per descriptor."""
 
     methods = ("process_element", "process_broadcast_element")
     stateful = keeps_state = True
@@ -52,7 +52,7 @@ class BroadcastProcessOperator(CoProcessOperator):
 
     def process_second(self, value: Any) -> None:
         if self.overlay is not None:
-            # The record is for all keys, and so has none.
+            # The record applies to all keys, so it has no current key.
             self.overlay.key = None
         self._emit_all(self.second(value, self.writing), self.methods[1])
 
@@ -63,35 +63,37 @@ class BroadcastProcessOperator(CoProcessOperator):
 
     def unknown_state(self, name: str) -> StateError:
         return StateError(
-            f"{describe(self.function)} of operator '{self.name}' (uid '{self.uid}') asks for broadcast state "
-            f"'{name}'; its broadcast stream has {sorted(self.states)}.",
-            fix="Give its descriptor to broadcast(...) too.",
+            f"{describe(self.function)} of operator '{self.name}' (uid '{self.uid}') requests broadcast state "
+            f"'{name}', but its broadcast stream only has {sorted(self.states)}.",
+            fix="Pass its descriptor to broadcast(...) as well.",
         )
 
 
 class BroadcastBaseContext:
-    """What both sides of a broadcast process function can ask for. One object for all records of a subtask."""
+    """The context that both sides of a broadcast process function share. A subtask uses one object for all records."""
 
     def __init__(self, operator: BroadcastProcessOperator) -> None:
         self._operator = operator
         self._moment = operator.moment
 
     def timestamp(self) -> int | None:
-        """The record's event time in milliseconds; None where no timestamps were assigned."""
+        """Return the record's event time in milliseconds, or None if no timestamps were assigned."""
         return self._moment.timestamp
 
     def current_processing_time(self) -> int:
-        """The clock of the epoch: the same for all its records."""
+        """Return the epoch's processing time, which is the same for all its records."""
         return self._moment.processing_time
 
     def current_watermark(self) -> int:
+        """Return the current event-time watermark, in milliseconds."""
         return self._operator.watermark
 
 
 class BroadcastContext(BroadcastBaseContext):
-    """Given to `process_broadcast_element`: broadcast state may be changed, the same way in every subtask."""
+    """Passed to ``process_broadcast_element``: can update broadcast state, in the same way in every subtask."""
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
+        """Return the writable broadcast state of a descriptor that was passed to ``broadcast(...)``."""
         state = self._operator.states.get(state_descriptor.name)
         if state is None:
             raise self._operator.unknown_state(state_descriptor.name)
@@ -99,9 +101,10 @@ class BroadcastContext(BroadcastBaseContext):
 
 
 class BroadcastReadOnlyContext(BroadcastBaseContext):
-    """Given to `process_element`: broadcast state may be read."""
+    """Passed to ``process_element``: can read broadcast state."""
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor[K, V]) -> ReadOnlyBroadcastState[K, V]:
+        """Return a read-only view of the broadcast state of a descriptor that was passed to ``broadcast(...)``."""
         view = self._operator.views.get(state_descriptor.name)
         if view is None:
             raise self._operator.unknown_state(state_descriptor.name)
@@ -109,11 +112,13 @@ class BroadcastReadOnlyContext(BroadcastBaseContext):
 
 
 class KeyedBroadcastContext(BroadcastContext, Generic[K_co]):
-    def apply_to_keyed_state(self, state_descriptor: StateDescriptor[S], function: Callable[[K_co, S], Any]) -> None:
-        """Call `function(key, state)` for every key of this subtask that has this state, in an order that is the same
-        whatever the epochs. It may change the state. One that has a time to live may be empty by now.
+    """Passed to ``process_broadcast_element`` on a keyed stream: can also iterate over keyed state."""
 
-        Reads all keys of the subtask: for a record now and then.
+    def apply_to_keyed_state(self, state_descriptor: StateDescriptor[S], function: Callable[[K_co, S], Any]) -> None:
+        """Call ``function(key, state)`` for every key of this subtask that has the given state.
+
+        The order of the keys does not depend on epoch boundaries. The function can change the state. A state with a
+        time to live can already be empty. The call reads all keys of the subtask, so use it for rare records only.
         """
         operator = self._operator
         overlay = operator.overlay
@@ -124,26 +129,30 @@ class KeyedBroadcastContext(BroadcastContext, Generic[K_co]):
         for key in overlay.keys(state_descriptor.name, groups):
             overlay.key = key
             call(decode_key(key), state)
-            # One after the other they may be more than memory holds.
+            # Together, the keys can be larger than memory.
             overlay.grown(len(key), 1)
         overlay.key = None
 
 
 class KeyedBroadcastReadOnlyContext(BroadcastReadOnlyContext, Generic[K_co]):
+    """Passed to ``process_element`` on a keyed stream: adds timers and the current key."""
+
     def __init__(self, operator: BroadcastProcessOperator) -> None:
         super().__init__(operator)
         self._timer_service = TimerService(operator, operator.overlay)
 
     def timer_service(self) -> TimerService:
+        """Return the service that registers and deletes timers and reports the current times."""
         return self._timer_service
 
     def get_current_key(self) -> K_co:
+        """Return the key of the current record or timer."""
         assert self._operator.overlay is not None
         return decode_key(self._operator.overlay.current_key("the current key"))  # type: ignore[no-any-return]
 
 
 class KeyedBroadcastTimerContext(OfTimer, KeyedBroadcastReadOnlyContext[K_co]):
-    """Given to `on_timer`. The current key is the timer's."""
+    """Passed to ``on_timer``. The current key is the timer's key."""
 
 
 _PLAIN = (BroadcastReadOnlyContext, BroadcastContext, None)

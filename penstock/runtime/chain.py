@@ -1,4 +1,4 @@
-"""A chain of operators as one subtask runs it: opened once, wired anew for each epoch."""
+"""A chain of operators as one subtask runs it: opened once, rewired for each epoch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from penstock.state.shares import Share
 
 
 class Reported(NamedTuple):
-    """What a chain's operators reported of their operator state, by uid."""
+    """The operator state in a chain's last snapshot, by uid."""
 
     lineage: str
     checkpoint: int
@@ -60,7 +60,7 @@ class Reported(NamedTuple):
 class ChainRun:
     """The operators of one chain and subtask, opened once and kept between epochs.
 
-    After a failure the owner must drop it: its functions may hold half an epoch's effects.
+    After a failure the owner must drop it: its functions might hold the effects of half an epoch.
     """
 
     def __init__(self, graph: Plan, chain: Chain, subtask: int | None) -> None:
@@ -70,9 +70,9 @@ class ChainRun:
         self._make()
         self.stateful = any(operator.stateful for operator in self.operators)
         self.reported: Reported | None = None
-        """Its last snapshot; None before there was any."""
+        """The last snapshot; None before the first one."""
         self.prepared_for: tuple[str, int] | None = None
-        """The epoch that it was opened for and has not run yet: lineage and number."""
+        """The epoch that the chain was opened for and has not run yet: lineage and epoch number."""
         self.source = Party(chain.source_name, chain.source_uid or "", is_source=True, location=chain.source_location)
         self._edges = [graph.edges[number] for number in chain.outputs]
         self._keyings = {edge.id: _keying(graph, edge) for edge in self._edges if edge.kind == "key"}
@@ -82,7 +82,7 @@ class ChainRun:
         self.moment = Moment()
         self._opened: list[Operator] = []
         self.letters: Emit = discard
-        """Where a source's dead letters go."""
+        """Receives a source's dead letters."""
 
     def _make(self) -> None:
         chain = self.chain
@@ -92,10 +92,11 @@ class ChainRun:
         self.metrics = [MetricRegistry(chained.name, chained.uid) for chained in chain.operators]
 
     def is_current(self, lineage: str, checkpoint: int, history: StateHistory) -> bool:
-        """Whether what its operators hold in memory is what this checkpoint has of this subtask.
+        """Return whether the operators' in-memory state is the state that this checkpoint holds for this subtask.
 
-        They may have run in another attempt of that epoch, or not since an earlier one: Spark hands subtasks to workers
-        as it likes. Of two attempts at an epoch the manifest took one, which may have had other results.
+        Spark assigns subtasks to workers freely, so the operators might have run another attempt of that epoch, or
+        nothing since an earlier epoch. The manifest records one attempt of an epoch; another attempt might have had
+        different results.
         """
         reported, subtask = self.reported, self.subtask
         return (
@@ -108,7 +109,7 @@ class ChainRun:
         )
 
     def renew(self) -> None:
-        """Begin with new functions, where there are old ones: they hold what is not wanted."""
+        """Replace functions that were already opened by new ones, to discard their state."""
         if not self._opened:
             return
         self.close()
@@ -124,9 +125,9 @@ class ChainRun:
         restored: Callable[[str], Restored] = lambda uid: Restored(None, {}),
         wanted: Callable[[Operator], bool] = lambda operator: True,
     ) -> None:
-        """Open the operators, last first, so that each finds its consumers ready. `restored`: their state, by uid.
+        """Open the operators, last first, so that each one finds its consumers ready.
 
-        `wanted`: those to open, where no epoch is to be run.
+        `restored` returns an operator's state by uid. `wanted` selects the operators to open if no epoch is to be run.
         """
         if self._opened:
             return
@@ -155,7 +156,7 @@ class ChainRun:
             self._opened.append(self.operators[place])
 
     def connect(self, exchanges: dict[int, Exchange]) -> list[Callable[[Records], None]]:
-        """Wire operators to each other and to this epoch's exchanges; what the chain's input is to be given to."""
+        """Wire operators to each other and to this epoch's exchanges, and return the receivers of the chain's input."""
         for place in reversed(range(len(self.operators))):
             operator = self.operators[place]
             owned = self._gives_owned(place)
@@ -176,42 +177,42 @@ class ChainRun:
             exchanges[edge.id].process_many for edge in self._edges if edge.from_operator is None and edge.tag is None
         ]
         if len(roots) + len(sending) > 1:
-            # Each operator may change what it is given; the others must not see it.
+            # Each operator can change its input; the other consumers must not see the changes.
             roots = [with_copies(root) for root in roots]
         return roots + sending
 
     def advance_of(self, operator: Operator) -> Callable[..., None]:
-        """What a watermark that reaches an operator is given to: a Mark whose channel has a default."""
+        """Return the receiver of an operator's watermarks: a Mark whose channel has a default."""
         return operator.advance
 
     def _marking(self, place: int, exchanges: dict[int, Exchange]) -> Mark:
-        """Where the watermarks of an operator go: to those who are chained to it, and on every edge."""
-        told: list[Mark] = [
+        """Return a Mark that passes an operator's watermarks to the operators chained to it and to its edges."""
+        receivers: list[Mark] = [
             self.advance_of(self.operators[index])
             for index, other in enumerate(self.chain.operators)
             if other.parent == place
         ]
-        told += [exchanges[edge.id].mark for edge in self._edges if edge.from_operator == place]
-        if len(told) == 1:
-            return told[0]
+        receivers += [exchanges[edge.id].mark for edge in self._edges if edge.from_operator == place]
+        if len(receivers) == 1:
+            return receivers[0]
 
         def mark(watermark: int | None, channel: str) -> None:
-            for tell in told:
-                tell(watermark, channel)
+            for receive in receivers:
+                receive(watermark, channel)
 
         return mark
 
     def roots(self, exchanges: dict[int, Exchange], letters: bool = True) -> list[Mark]:
-        """What is to be told of a source's own watermarks: the first operators, and the edges that start at it.
+        """Return the receivers of a source's own watermarks: the first operators and the edges that start at it.
 
-        `letters`: those of its dead letters too, which are told only of ends.
+        `letters` includes the receivers of its dead letters, which only see the end of a split.
         """
-        told: list[Mark] = [
+        receivers: list[Mark] = [
             self.advance_of(self.operators[place])
             for place, operator in enumerate(self.chain.operators)
             if operator.parent is None and (letters or operator.parent_tag is None)
         ]
-        return told + [
+        return receivers + [
             exchanges[edge.id].mark
             for edge in self._edges
             if edge.from_operator is None and (letters or edge.tag is None)
@@ -227,11 +228,11 @@ class ChainRun:
         ]
 
     def _gives_owned(self, place: int) -> bool:
-        """Whether what an operator emits cannot be changed, or is known to nobody else: then one may be given it."""
+        """Return whether an operator's output is immutable or unshared; one consumer then needs no copy."""
         chained = self.chain.operators[place]
         if chained.output_type is not None and serializer_for(pickle.loads(chained.output_type)).immutable:
             return True
-        # The record that it was given, as a source or an exchange made it.
+        # The record is passed through as the source or exchange created it.
         return chained.assigns_time and chained.parent is None
 
     def _tags_read_from(self, place: int | None) -> set[str]:
@@ -281,13 +282,13 @@ class ChainRun:
         return RoundRobinExchange(outlet, range(len(hops)), producer)
 
     def _passes_on_fresh(self, place: int) -> bool:
-        """Whether an operator gives the very records that the source made, and nobody else in the chain has them."""
+        """Return whether an operator passes on the source's own records and no other operator in the chain has them."""
         operators = self.chain.operators
         alone = len(operators) == 1 and not any(e.from_operator is None and e.tag is None for e in self._edges)
         return alone and self.chain.source_uid is not None and operators[place].assigns_time
 
     def set_time(self, processing_time: int, watermark: int) -> None:
-        """Let states be read as of this time, outside of an epoch."""
+        """Set the time at which states are read, outside an epoch."""
         self.moment.processing_time = processing_time
         self.operators[0].watermark = watermark
 
@@ -297,7 +298,7 @@ class ChainRun:
             self.operators[0].tick()
 
     def expected_channels(self) -> list[int]:
-        """The channels that must close, as far as they are known: how many a source has, only Spark knows."""
+        """Return the known channels that must close. Only Spark knows how many channels a source has."""
         channels = []
         for number in self.chain.inputs:
             edge = self.graph.edges[number]
@@ -312,18 +313,18 @@ class ChainRun:
         return self._input_codecs[edge_of(channel)].decode_many(data)
 
     def close(self) -> None:
-        """Close what was opened, also where opening failed halfway, first operator first."""
+        """Close the operators that were opened, first operator first, even if opening failed halfway."""
         while self._opened:
             self._opened.pop().close()
 
     def abandon(self) -> None:
-        """Instead of `close`, where the task was lost: what was opened is left as it is, but no thread stays."""
+        """Stop the operators' threads without closing them; called instead of `close` if the task was lost."""
         while self._opened:
             self._opened.pop().abandon()
 
 
 def next_target(graph: Plan, level: int, to_level: int, target: int) -> int:
-    """The partition of the stage after `level` that a row takes on its way to `target` of `to_level`."""
+    """Return the partition of the stage after `level` that a row passes through to reach `target` of `to_level`."""
     if to_level == level + 1:
         return target
     if level + 1 >= len(graph.levels):
@@ -332,7 +333,7 @@ def next_target(graph: Plan, level: int, to_level: int, target: int) -> int:
 
 
 def _unrouted(value: Any) -> None:
-    raise PenstockError("A function emitted a record while it was opened; records may be emitted only in an epoch.")
+    raise PenstockError("A function emitted a record from open(...); records can only be emitted during an epoch.")
 
 
 def _codec(edge: Edge) -> Codec:
@@ -341,7 +342,7 @@ def _codec(edge: Edge) -> Codec:
     declared = pickle.loads(edge.pickled_type)
     if isinstance(declared, Hinted):
         return hinted_codec(serializer_for(declared.spec))
-    # What an operator gives to its main output is checked there; side outputs and sources are not.
+    # An operator's main output is already checked there; side outputs and sources are not.
     return declared_codec(serializer_for(declared), edge.tag is None and edge.from_operator is not None)
 
 

@@ -1,4 +1,4 @@
-"""Functions that hold operator state: what they implement, and what they are given. See docs/operator-state.md."""
+"""Interfaces of functions with operator state, and the contexts passed to them. See docs/write/operator-state.md."""
 
 from __future__ import annotations
 
@@ -17,51 +17,55 @@ if TYPE_CHECKING:
     from penstock.runtime.state_getters import StateGetters
 
 _LIST_CHECKPOINTED = "_default_"
-"""The name Flink has for the list of a ListCheckpointed."""
+"""Flink's name for the list of a ListCheckpointed function."""
 
 
 class Restored(NamedTuple):
-    """What an operator's subtask goes on from."""
+    """The state that an operator's subtask resumes from."""
 
     checkpoint: int | None
-    """None where the job begins."""
+    """None if the job starts without a checkpoint."""
     states: dict[str, Share]
 
 
 class CheckpointedFunction(ABC):
-    """Mixed into a function, gives it operator state: state of a subtask, not of a key.
+    """Mixin that gives a function operator state: state that belongs to a subtask, not to a key.
 
-    `initialize_state` is called once in the life of the object, before `open`; `snapshot_state` at the end of every
-    epoch. What is in the states then is in the checkpoint. An epoch may begin with another object, in another worker,
-    at any time: it is given what the last checkpoint holds, as after a failure. One with a union list is made anew for
-    every epoch, for all subtasks must be given the union together.
+    ``initialize_state`` is called once per object, before ``open``. ``snapshot_state`` is called at the end of every
+    epoch; the checkpoint holds the contents of the states at that point. Any epoch can start with a new object in
+    another worker, which is initialized from the last checkpoint, as after a failure. A function with a union list
+    state is recreated for every epoch, because all subtasks must receive the union together.
     """
 
     @abstractmethod
-    def snapshot_state(self, context: FunctionSnapshotContext) -> None: ...
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        """Bring the operator state up to date before the checkpoint is taken."""
 
     @abstractmethod
-    def initialize_state(self, context: FunctionInitializationContext) -> None: ...
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        """Get the function's states from ``context`` and restore its fields from them."""
 
 
 class ListCheckpointed(ABC):
-    """As CheckpointedFunction, for one list that is dealt out in even runs when the parallelism changes.
+    """Like ``CheckpointedFunction``, for a single list that is split into even runs when the parallelism changes.
 
-    `restore_state` is called once in the life of the object, before `open`, unless the job begins.
+    ``restore_state`` is called once per object, before ``open``, if there is a checkpoint to restore.
     """
 
     state_type: Any = Types.PICKLED_BYTE_ARRAY()
-    """Of the elements: a `Types.…` or a type hint."""
+    """The type of the elements: a ``Types.…`` or a type hint."""
 
     @abstractmethod
-    def snapshot_state(self, checkpoint_id: int, timestamp: int) -> list[Any]: ...
+    def snapshot_state(self, checkpoint_id: int, timestamp: int) -> list[Any]:
+        """Return the elements to store in the checkpoint."""
 
     @abstractmethod
-    def restore_state(self, state: list[Any]) -> None: ...
+    def restore_state(self, state: list[Any]) -> None:
+        """Restore the function from the elements that this subtask received."""
 
 
 class FunctionInitializationContext:
-    """Given to `initialize_state`."""
+    """Passed to ``initialize_state``."""
 
     def __init__(self, runtime: RuntimeContext, store: OperatorStateStore, restored: Restored) -> None:
         self._runtime = runtime
@@ -69,34 +73,36 @@ class FunctionInitializationContext:
         self._restored = restored
 
     def is_restored(self) -> bool:
-        """Whether there is a checkpoint that the function goes on from."""
+        """Return whether the function resumes from a checkpoint."""
         return self._restored.checkpoint is not None
 
     def get_restored_checkpoint_id(self) -> int | None:
+        """Return the id of the restored checkpoint, or None if the job starts without one."""
         return self._restored.checkpoint
 
     def get_operator_state_store(self) -> OperatorStateStore:
+        """Return the store of the function's list, union list and broadcast states."""
         return self._store
 
     def get_keyed_state_store(self) -> StateGetters:
-        """For functions on keyed streams: what `open` is given has the same getters."""
+        """Return the keyed states, for functions on keyed streams. ``open`` receives the same getters."""
         return self._runtime
 
     def get_runtime_context(self) -> RuntimeContext:
-        """What `open` will be given."""
+        """Return the runtime context that ``open`` will receive."""
         return self._runtime
 
     def get_raw_operator_state_inputs(self) -> list[io.BytesIO]:
-        """A stream for each partition of raw state that is this subtask's now."""
+        """Return one stream for each partition of raw state that this subtask received."""
         return raw_inputs(self._restored.states.get(RAW))
 
     def get_raw_keyed_state_inputs(self) -> list[tuple[int, io.BytesIO]]:
-        """(key group, stream) for each key group of this subtask that raw state was written for."""
+        """Return ``(key group, stream)`` for each key group of this subtask that has raw state."""
         return raw_keyed_inputs(self._restored.states.get(RAW_KEYED))
 
 
 class FunctionSnapshotContext:
-    """Given to `snapshot_state`. Raw state is written anew each time; what is not written is gone."""
+    """Passed to ``snapshot_state``. Each snapshot must write all raw state again; raw state not written is dropped."""
 
     def __init__(self, runtime: RuntimeContext, checkpoint_id: int, timestamp: int) -> None:
         self._runtime = runtime
@@ -105,19 +111,21 @@ class FunctionSnapshotContext:
         self._raw: dict[str, RawOutput | RawKeyedOutput] = {}
 
     def get_checkpoint_id(self) -> int:
+        """Return the id of the checkpoint that is being taken, which is the number of its epoch."""
         return self._checkpoint_id
 
     def get_checkpoint_timestamp(self) -> int:
-        """The epoch's clock, in milliseconds."""
+        """Return the epoch's processing time, in milliseconds."""
         return self._timestamp
 
     def get_raw_operator_state_output(self) -> RawOutput:
+        """Return the output for raw operator state."""
         output = self._raw.setdefault(RAW, RawOutput())
         assert isinstance(output, RawOutput)
         return output
 
     def get_raw_keyed_operator_state_output(self) -> RawKeyedOutput:
-        """For functions on keyed streams."""
+        """Return the output for raw keyed state, for functions on keyed streams."""
         if RAW_KEYED not in self._raw:
             self._raw[RAW_KEYED] = RawKeyedOutput(*self._runtime.key_groups("raw keyed state"))
         output = self._raw[RAW_KEYED]
@@ -133,7 +141,7 @@ def holds_operator_state(function: Any) -> bool:
 
 
 def initialize(function: Any, runtime: RuntimeContext, store: OperatorStateStore, restored: Restored) -> None:
-    """Give a new function what its subtask goes on from."""
+    """Initialize a new function from the state that its subtask resumes from."""
     if isinstance(function, CheckpointedFunction):
         function.initialize_state(FunctionInitializationContext(runtime, store, restored))
     elif isinstance(function, ListCheckpointed):
@@ -145,7 +153,7 @@ def initialize(function: Any, runtime: RuntimeContext, store: OperatorStateStore
 def snapshot(
     function: Any, runtime: RuntimeContext, store: OperatorStateStore, checkpoint_id: int, timestamp: int
 ) -> dict[str, Share]:
-    """All operator state of a function at the end of an epoch."""
+    """Return all operator state of a function at the end of an epoch."""
     raw: dict[str, Share] = {}
     if isinstance(function, CheckpointedFunction):
         context = FunctionSnapshotContext(runtime, checkpoint_id, timestamp)

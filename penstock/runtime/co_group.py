@@ -15,29 +15,31 @@ JOIN, FLAT_JOIN, CO_GROUP = "join", "flat join", "co-group"
 
 
 class TaggedUnion(NamedTuple):
-    """A record of one of two streams, as assigners, triggers and evictors of their windows see it."""
+    """A record of one of two streams, as the assigner, trigger and evictor of a joined window see it."""
 
     number: int
-    """0 or 1: of which stream it is."""
+    """0 for the first stream, 1 for the second."""
     value: Any
 
     def is_one(self) -> bool:
+        """Return whether the record belongs to the first stream."""
         return self.number == 0
 
     def is_two(self) -> bool:
+        """Return whether the record belongs to the second stream."""
         return self.number == 1
 
     def get_one(self) -> Any:
-        """The record if it is of the first stream, else None."""
+        """Return the record if it belongs to the first stream, else None."""
         return None if self.number else self.value
 
     def get_two(self) -> Any:
-        """The record if it is of the second stream, else None."""
+        """Return the record if it belongs to the second stream, else None."""
         return self.value if self.number else None
 
 
 class _Sides:
-    """The records of each stream in a list of their own type."""
+    """The records of each stream, in a list with that stream's type."""
 
     def __init__(self, scope: Namespaced, types: tuple[Any, Any]) -> None:
         self._parts = [Listed(scope, types[0], "first"), Listed(scope, types[1], "second")]
@@ -66,7 +68,7 @@ class _Sides:
 
 
 class CoGroupOperator(WindowOperator):
-    """A window operator with two inputs. Its function is given what a window holds of each."""
+    """A window operator with two inputs. Its function receives the window's records of each input."""
 
     def __init__(self, description: WindowDescription, function: Any, how: str, types: tuple[Any, Any]) -> None:
         super().__init__(description, function)

@@ -1,7 +1,7 @@
-"""Records of a Spark source while they are still columns: rows are made only for those who look at rows.
+"""Records of a Spark source in columnar form; rows are created only for operators that need them.
 
-A key that is a plain field of the row (`lambda row: row.user`) needs no rows at all on the sending side: the key's
-column is read, and each target's records travel as columns: 0.15 s of Python for 500,000 records instead of 0.5.
+If the key is a plain field of the row (`lambda row: row.user`), the sending side creates no rows: it reads the key's
+column and sends each target's records as columns. This takes 0.15 s of Python for 500,000 records instead of 0.5 s.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.common.row import Row
 
 
 class RowBatch:
-    """One Arrow batch of a source. To those who iterate it is a list of Rows."""
+    """One Arrow batch of a source. Iterating over it yields Rows."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
@@ -34,7 +34,7 @@ class RowBatch:
         return rows_of(self._batch)
 
     def field(self, field: int | str) -> list[Any] | None:
-        """The values of one field, as a Row of this batch would give them; None if it would give something else."""
+        """Return the values of one field as a Row would return them, or None if a Row would return something else."""
         names = self._batch.schema.names
         if isinstance(field, str):
             if names.count(field) != 1 or hasattr(Row, field):
@@ -45,7 +45,7 @@ class RowBatch:
         return self._batch.column(field).to_pylist()  # type: ignore[no-any-return]
 
     def take(self, positions: list[int]) -> bytes:
-        """The records at these positions, as bytes for `rows_from`."""
+        """Return the records at these positions, as bytes for `rows_from`."""
         part = self._batch.take(pa.array(positions, pa.int32()))
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, part.schema) as writer:
@@ -69,9 +69,9 @@ _IGNORED = {"RESUME", "PRECALL", "CACHE", "COPY_FREE_VARS", "MAKE_CELL"}
 
 
 def plain_field(select: Callable[[Any], Any]) -> int | str | None:
-    """The field, if `select` does nothing but give one field of its argument: `row[0]`, `row["user"]`, `row.user`.
+    """Return the field if `select` only returns one field of its argument: `row[0]`, `row["user"]` or `row.user`.
 
-    Judged by its code, never by calling it; anything else, also what this does not understand, is None.
+    Inspects the bytecode and never calls `select`. Returns None for anything else, including code it cannot interpret.
     """
     if isinstance(select, operator.itemgetter):
         items = select.__reduce__()[1]
@@ -79,7 +79,7 @@ def plain_field(select: Callable[[Any], Any]) -> int | str | None:
     function = getattr(select, "__func__", select)
     code = getattr(function, "__code__", None)
     if code is None or code.co_flags & 0x2C or code.co_argcount != (2 if function is not select else 1):
-        # Not a plain function: varargs, a generator, or with defaults that could be meant.
+        # Not a plain function: it has varargs, is a generator, or has defaults that might matter.
         return None
     argument = code.co_varnames[code.co_argcount - 1]
     steps = [step for step in dis.get_instructions(code) if step.opname not in _IGNORED]

@@ -1,4 +1,4 @@
-"""What user functions see of the runtime: RuntimeContext in `open`, and the context given with each record."""
+"""The runtime contexts of user functions: RuntimeContext in `open`, and the context passed with each record."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 class NotKeyed(PenstockError):
-    """Keyed state was asked for on a stream that is not keyed."""
+    """Keyed state was requested on a stream that is not keyed."""
 
 
 class NoSubtask(PenstockError):
-    """Subtask identity was asked for in a source's first chain, which runs once per Spark partition."""
+    """A subtask's index was requested in a source's first chain, which runs once per Spark partition."""
 
 
 class RuntimeContext(StateGetters):
-    """Given to `open` of every user function. Holds where the function runs and gives its states."""
+    """Passed to ``open`` of every user function. Describes the subtask and provides its keyed states."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class RuntimeContext(StateGetters):
         self._metrics = metrics
         self._job_parameters = job_parameters or {}
         self.of_record: FunctionContext | None = None
-        """For writers of sinks: what is known of the record at hand."""
+        """For sink writers: the context of the current record."""
 
     def get_task_name(self) -> str:
         """Return the name of the operator."""
@@ -70,35 +70,38 @@ class RuntimeContext(StateGetters):
         return self._max_parallelism
 
     def get_index_of_this_subtask(self) -> int:
-        """Return the number of this subtask, from 0."""
+        """Return the index of this subtask, starting at 0."""
         return self._require_subtask()
 
     def get_attempt_number(self) -> int:
-        """Return 0: a function does not learn how often its epoch was tried."""
+        """Return 0: functions cannot see how often their epoch was attempted."""
         return 0
 
     def get_task_name_with_subtasks(self) -> str:
-        """Return the name of the operator with this subtask, counted from 1, and the parallelism: `count (2/4)`."""
+        """Return the operator's name with the subtask, counted from 1, and the parallelism: ``count (2/4)``."""
         return f"{self._task_name} ({self._require_subtask() + 1}/{self.parallelism})"
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
-        """Return a global job parameter of the program, or the default if it is not set."""
+        """Return a global job parameter of the program, or ``default_value`` if it is not set."""
         return self._job_parameters.get(key, default_value)
 
     def get_metrics_group(self) -> MetricGroup:
-        """Where metrics are registered, in `open` or later. They are told to the driver with each epoch's end."""
+        """Return the group in which to register metrics, in ``open`` or later.
+
+        Tasks report their metrics to the driver at the end of each epoch.
+        """
         return MetricGroup(self._metrics)
 
     def function_context(self, operator: Operator) -> FunctionContext:
-        """For operators: the context that goes with each record."""
+        """Return the context that is passed with each record. Called by operators."""
         return FunctionContext(operator, self._overlay)
 
     def timer_context(self, operator: Operator) -> OnTimerContext:
-        """For operators: the context that goes with each timer."""
+        """Return the context that is passed with each timer. Called by operators."""
         return OnTimerContext(operator, self._overlay)
 
     def each_key(self, state: str) -> Iterator[None]:
-        """For operators at the end of an epoch: makes every key of this subtask that has the value state current."""
+        """Make each key of this subtask that has the value state current, in turn. Called at the end of an epoch."""
         assert self._overlay is not None
         groups = range_of_subtask(self._require_subtask(), self.parallelism, self._max_parallelism)
         for key in self._overlay.keys(state, groups):
@@ -107,18 +110,22 @@ class RuntimeContext(StateGetters):
         self._overlay.key = None
 
     def operator_state_store(self, restored: dict[str, Share]) -> OperatorStateStore:
-        """For operators: an empty store above what a checkpoint holds."""
+        """Return an empty store on top of the restored checkpoint state. Called by operators."""
         return OperatorStateStore(self.described(), self._require_subtask(), restored)
 
     def key_groups(self, wanted: str) -> tuple[str, range, int]:
-        """The operator in words, the key groups of this subtask, and how many there are; an error if it has none."""
+        """Return the operator's description, this subtask's key groups and their total number.
+
+        Raises:
+            NotKeyed: The operator's stream is not keyed.
+        """
         if self._overlay is None:
             raise NotKeyed(not_keyed(self._task_name, self.uid, wanted), fix=KEY_BY_FIX)
         groups = range_of_subtask(self._require_subtask(), self.parallelism, self._max_parallelism)
         return self.described(), groups, self._max_parallelism
 
     def described(self) -> str:
-        """The operator in words, for messages."""
+        """Return the operator's name and uid, for messages."""
         return f"operator '{self._task_name}' (uid '{self.uid}')"
 
     def _register(self, descriptor: StateDescriptor) -> Any:
@@ -129,22 +136,22 @@ class RuntimeContext(StateGetters):
     def _require_subtask(self) -> int:
         if self.subtask is None:
             raise NoSubtask(
-                f"Operator '{self._task_name}' (uid '{self.uid}') asks which subtask it is, but it runs in the first "
+                f"Operator '{self._task_name}' (uid '{self.uid}') requests its subtask index, but it runs in the first "
                 f"chain of a source, once per Spark partition. Call set_parallelism(n) on it to make it a task."
             )
         return self.subtask
 
 
-KEY_BY_FIX = "Call key_by(...) before it: keyed state belongs to a key."
+KEY_BY_FIX = "Call key_by(...) before this operator: keyed state belongs to a key."
 
 
 def not_keyed(name: str, uid: str, wanted: str) -> str:
     """Return the message of NotKeyed."""
-    return f"Operator '{name}' (uid '{uid}') asks for {wanted}, but its stream is not keyed."
+    return f"Operator '{name}' (uid '{uid}') requests {wanted}, but its stream is not keyed."
 
 
 class FunctionContext(Generic[K_co]):
-    """Given with each record to process functions. One object for all records of a subtask."""
+    """Passed to process functions with each record. A subtask uses one object for all records."""
 
     def __init__(self, operator: Operator, overlay: Overlay | None) -> None:
         self._overlay = overlay
@@ -152,19 +159,19 @@ class FunctionContext(Generic[K_co]):
         self._timer_service = TimerService(operator, overlay)
 
     def get_current_key(self) -> K_co:
-        """Return the key of the record or timer at hand."""
+        """Return the key of the current record or timer."""
         if self._overlay is None or self._overlay.key is None:
-            raise NotKeyed("There is no current key: the stream is not keyed.")
+            raise NotKeyed("The stream is not keyed, so it has no current key.")
         return decode_key(self._overlay.key)  # type: ignore[no-any-return]
 
     def timestamp(self) -> int | None:
-        """The record's event time in milliseconds; None where no timestamps were assigned."""
+        """Return the record's event time in milliseconds, or None if no timestamps were assigned."""
         return self._moment.timestamp
 
     def timer_service(self) -> TimerService:
-        """Return what sets and deletes timers, and tells the time."""
+        """Return the service that registers and deletes timers and reports the current times."""
         return self._timer_service
 
 
 class OnTimerContext(OfTimer, FunctionContext[K_co]):
-    """Given to `on_timer`. The current key is the timer's."""
+    """Passed to ``on_timer``. The current key is the timer's key."""

@@ -1,9 +1,9 @@
-"""Where event time stood at the last checkpoint, and how a task goes on from there.
+"""Event-time progress at the last checkpoint, and how a task resumes from it.
 
-The manifest holds for every operator where its subtasks stood, and for every operator that makes watermarks in a
-source's chain where its channels stood: the splits of the source, or one channel without a name where Spark's
-partitions, which have no identity, are all there is. So silence never depends on a row arriving, and event time never
-goes back after a recovery.
+The manifest records the watermark of every operator's subtasks. For every operator that generates watermarks in a
+source's chain, it also records the watermarks of its channels: the splits of the source, or a single unnamed channel if
+the source only has Spark partitions, which have no identity. Idleness therefore never depends on a row arriving, and
+event time never moves backwards after a recovery.
 """
 
 from __future__ import annotations
@@ -25,42 +25,42 @@ from penstock.runtime.watermarks import GREATEST, LEAST, Valve
 class ChannelTime(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     watermark: int
     active_at: int
-    """The clock of the last epoch that had records of it."""
+    """Processing time of the last epoch with records on this channel."""
     idle: bool = False
 
 
 class Standing(NamedTuple):
-    """Where one subtask of an operator stood at the last checkpoint."""
+    """Event-time progress of one subtask of an operator at the last checkpoint."""
 
     watermark: int = LEAST
     idle: bool = False
     active_at: int | None = None
-    """Of an operator that makes watermarks: the clock of the last epoch that had records for it; None for none yet."""
+    """For operators that generate watermarks: processing time of the last epoch with records; None before the first."""
 
 
 class OperatorTime(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     subtasks: list[int] = []
-    """The watermark of each."""
+    """The watermark of each subtask."""
     idle: bool = False
-    """Whether all of them were."""
+    """Whether all subtasks were idle."""
     channels: dict[str, ChannelTime] = {}
-    """Of an operator that makes watermarks in a source's chain."""
+    """For operators that generate watermarks in a source's chain."""
     ended: bool = False
-    """Whether there were channels, and all of them have come to their ends: nothing need wait for it."""
+    """Whether all channels have ended and there was at least one: downstream operators do not wait for this one."""
     idle_subtasks: list[bool] = []
-    """Which of them were; empty in manifests from before it was known of each."""
+    """Whether each subtask was idle; empty in manifests written before idleness was recorded per subtask."""
     active_at: list[int] = []
-    """Of an operator that makes watermarks, the clock of the last epoch that had records for each subtask, or of the
-    first epoch there was. In a source's chain one number, as long as no channel is known."""
+    """For operators that generate watermarks: processing time of each subtask's last epoch with records, or of the
+    job's first epoch. In a source's chain a single value, until a channel is known."""
     reached: int = LEAST
-    """Of an operator that makes watermarks, what a task with no other input has come to."""
+    """For operators that generate watermarks: the watermark of a task that has no other input."""
 
     def of_subtask(self, subtask: int, parallelism: int, makes_watermarks: bool = False) -> Standing:
-        """Where a subtask begins: where it stood, if there were as many.
+        """Return where a subtask starts: at its previous position, if the parallelism is unchanged.
 
-        After a rescale the subtasks of an operator that makes watermarks begin where all of them together were: their
-        readers then wait for each of them. Those of the others begin where the last of them was: whose keys they have
-        now is not known, and no record that is not late may be dropped.
+        After a rescale, subtasks of an operator that generates watermarks start at the operator's combined watermark;
+        downstream operators then wait for each of them. Subtasks of other operators start at the lowest watermark: it
+        is unknown whose keys they received, and records that are not late must not be dropped.
         """
         if len(self.subtasks) == parallelism:
             known = len(self.idle_subtasks) == parallelism
@@ -77,7 +77,7 @@ class OperatorTime(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         return Standing(self.furthest(), bool(idle) and all(idle), max(active_at, default=None))
 
     def furthest(self) -> int:
-        """What a task with no other input has come to, by the rules of a Valve."""
+        """Return the watermark of a task that has no other input, following the rules of a Valve."""
         reached: list[int] = []
         valve = Valve(reached.append, watermark=self.reached)
         for subtask, watermark in enumerate(self.subtasks):
@@ -95,7 +95,7 @@ _NOWHERE = OperatorTime()
 
 
 def after_jump(times: Times, jumped: int) -> Times:
-    """As `times`, by a clock that jumped forward since: no channel was silent for the time that it skipped."""
+    """Return `times` adjusted for a clock that jumped forward: skipped time does not count as idleness."""
     return {uid: _later(time, jumped) for uid, time in times.items()} if jumped else times
 
 
@@ -108,20 +108,20 @@ def _later(time: OperatorTime, jumped: int) -> OperatorTime:
 
 
 def standing(chain: Chain, place: int, subtask: int, times: Times) -> Standing:
-    """Where an operator of a chain behind an exchange begins an epoch, as its task and all who read from it see it."""
+    """Return where an operator behind an exchange starts an epoch, as seen by its task and by its consumers."""
     operator = chain.operators[place]
     own = times.get(operator.uid, _NOWHERE).of_subtask(subtask, chain.parallelism, operator.assigns_time)
     if operator.assigns_time:
         return own if operator.idle_timeout_ms is not None else own._replace(idle=False)
     if operator.parent is None:
         return own
-    # Nothing comes between it and the one before it, so it is as far at least.
+    # Nothing separates it from its predecessor, so its watermark is at least as high.
     before = standing(chain, operator.parent, subtask, times)
     return before._replace(watermark=max(own.watermark, before.watermark))
 
 
 def governor(chain: Chain, place: int | None) -> str | None:
-    """The uid of who makes the watermarks that an operator of a source's chain passes on; None where nobody does."""
+    """Return the uid of the generator of an operator's watermarks in a source's chain, or None if it has none."""
     while place is not None:
         operator = chain.operators[place]
         if operator.assigns_time:
@@ -131,7 +131,7 @@ def governor(chain: Chain, place: int | None) -> str | None:
 
 
 def of_letters(chain: Chain, edge: Edge) -> bool:
-    """Whether an edge carries a source's dead letters, or what was made of them: nobody makes watermarks there."""
+    """Return whether an edge carries a source's dead letters, or results derived from them, without watermarks."""
     place, tag = edge.from_operator, edge.tag
     while place is not None:
         operator = chain.operators[place]
@@ -142,7 +142,7 @@ def of_letters(chain: Chain, edge: Edge) -> bool:
 
 
 def stand(run: ChainRun, subtask: int, times: Times, now: int) -> None:
-    """Let every operator of a task stand where it stood; before anything of the epoch runs, whatever ran here last."""
+    """Restore the event-time progress of every operator of a task. Called before anything else in the epoch."""
     for place, operator in enumerate(run.operators):
         stood = standing(run.chain, place, subtask, times)
         operator.watermark = stood.watermark
@@ -151,7 +151,7 @@ def stand(run: ChainRun, subtask: int, times: Times, now: int) -> None:
 
 
 def stand_in_source(run: ChainRun, times: Times, now: int) -> None:
-    """As `stand`, for the chain of a source: it has no subtasks, so each task goes on from where the source stood."""
+    """Like `stand`, for a source's chain: it has no subtasks, so each task resumes from the source's progress."""
     chain = run.chain
     for place, operator in enumerate(run.operators):
         uid = governor(chain, place)
@@ -165,16 +165,16 @@ def stand_in_source(run: ChainRun, times: Times, now: int) -> None:
 
 
 def where_channels_stood(stood: OperatorTime) -> dict[str, int]:
-    """By channel of a source, the watermark that it begins an epoch with."""
+    """Return the watermark with which each channel of a source starts an epoch."""
     channels = {name: channel.watermark for name, channel in stood.channels.items()}
-    # Where no channel is known, it may have been behind an exchange: records without a split go on from there.
+    # If no channel is known, the operator might have been behind an exchange: records without a split resume there.
     return channels or {"": stood.furthest()}
 
 
 class _Following:
-    """The watermark that an operator in a source's chain shows: over all splits, though its task reads but a few.
+    """Tracks the watermark visible to an operator in a source's chain: over all splits, although a task reads a few.
 
-    A split that is new counts from its first record on, if it is not behind what was shown before.
+    A new split counts from its first record on, unless it is behind the watermark already shown.
     """
 
     def __init__(self, operator: Operator, stood: OperatorTime, timeout_ms: int | None, now: int) -> None:
@@ -196,7 +196,7 @@ class _Following:
 
 
 class Inflow:
-    """The watermarks that reach a task in one epoch, and the task's own, which follows from them."""
+    """The watermarks that reach a task in one epoch, and the task's own watermark, which is derived from them."""
 
     def __init__(
         self,
@@ -237,12 +237,12 @@ class Inflow:
                 idle = name not in names and is_idle(known, timeout, now)
                 self.valve.open((edge.id, name), known.watermark, idle)
         if "" in names:
-            # Each part that had records is a channel of its own for this epoch; together they are the source's one.
+            # Each partition with records is a separate channel for this epoch; together they are the source's channel.
             for channel, barrier in given.items():
                 if "" in barrier.watermarks:
                     self.valve.open(channel, begins.get("", LEAST))
         elif not stood and not names:
-            # Nothing makes watermarks here, or nothing came yet: event time waits.
+            # Nothing generates watermarks here, or nothing has arrived yet: event time waits.
             silent = known_time.ended or letters or is_silent(known_time, timeout, now)
             self.valve.open((edge.id, None), begins.get("", LEAST), silent)
 
@@ -254,12 +254,12 @@ class Inflow:
             self.valve.mark(key, watermark)
 
     def close(self, channel: int, barrier: Barrier) -> None:
-        """A channel has ended for this epoch, where its barrier says."""
+        """End a channel for this epoch, at the watermarks in its barrier."""
         for name, watermark in barrier.watermarks.items():
             self.mark(channel, name, watermark, name in barrier.idle)
 
     def segments(self, channel: int, buffer: Buffer, records: int) -> Iterator[tuple[int, int]]:
-        """The runs of records between which watermarks stand; when one is given, those before it have been passed."""
+        """Yield runs of records between watermarks. A watermark is processed once the run before it is consumed."""
         start = 0
         for mark in buffer.marks:
             if mark.position > start:
@@ -270,7 +270,7 @@ class Inflow:
             yield start, records
 
     def _rest(self) -> None:
-        # By the way of watermarks, so that it overtakes none of them; an assigner does not pass it on.
+        # Sent like a watermark, so it cannot overtake one; an assigner does not pass it on.
         self._advance(None, "")
 
     def _wake(self) -> None:
@@ -286,13 +286,13 @@ def is_idle(channel: ChannelTime, timeout_ms: int | None, now: int) -> bool:
 
 
 def is_silent(time: OperatorTime, timeout_ms: int | None, now: int) -> bool:
-    """Whether a source that no channel is known of has been silent for long, since the job's first epoch."""
+    """Return whether a source without known channels has exceeded its idle timeout since the job's first epoch."""
     since = max(time.active_at, default=None)
     return timeout_ms is not None and since is not None and now - since >= timeout_ms
 
 
 def reported_watermarks(run: ChainRun, reached: dict[str, int]) -> dict[str, dict[str, int]]:
-    """For the report: where operators stand, by uid and channel. `reached`: what a source itself gave, by split."""
+    """Return the report's watermarks by uid and channel. `reached` has the source's own watermarks by split."""
     if not run.graph.timed:
         return {}
     watermarks: dict[str, dict[str, int]] = {}
@@ -307,7 +307,7 @@ def reported_watermarks(run: ChainRun, reached: dict[str, int]) -> dict[str, dic
 
 
 def idle_operators(run: ChainRun, inflow: Inflow | None) -> list[str]:
-    """For the report: the uids of operators that are idle at the end of the epoch."""
+    """Return the uids of operators that are idle at the end of the epoch, for the report."""
     idle = inflow is not None and inflow.valve.idle
     if run.chain.source_uid is not None:
         return []
@@ -321,14 +321,14 @@ def idle_operators(run: ChainRun, inflow: Inflow | None) -> list[str]:
 
 
 def active_operators(run: ChainRun) -> list[str]:
-    """For the report: the uids of operators that make watermarks and had records in the epoch."""
+    """Return the uids of operators that generate watermarks and had records in the epoch, for the report."""
     if run.chain.source_uid is not None:
         return []
     return [each.uid for each in run.operators if isinstance(each, TimestampsOperator) and each.channels]
 
 
 def shown_watermarks(run: ChainRun) -> dict[str, int]:
-    """For the report: the watermark that operators of a source's chain have shown, by uid of who makes it."""
+    """Return the watermarks shown by operators of a source's chain, by uid of their generator, for the report."""
     shown = dict[str, int]()
     for place, operator in enumerate(run.operators):
         maker = governor(run.chain, place)

@@ -34,16 +34,16 @@ _hash = xxhash.xxh64_intdigest
 Records = list[Any] | RowBatch
 
 _FIRST_LIMIT = 256
-"""Records in an edge's first buffers of an epoch, until their size is known."""
+"""Records in an edge's first buffers of an epoch, until their encoded size is known."""
 _LARGEST_LIMIT = 65_536
 
 
 class NotSendable(PenstockError):
-    """A record cannot be written for its way to the next task."""
+    """A record cannot be serialized to be sent to the next task."""
 
 
 class Hop:
-    """Where a target's rows go next: the partition of the next stage, and the route to the end of the edge."""
+    """The next step of a target's rows: the partition of the next stage, and the route to the end of the edge."""
 
     __slots__ = ("route", "target")
 
@@ -53,7 +53,7 @@ class Hop:
 
 
 class Outlet(NamedTuple):
-    """What every exchange needs: who sends on which channel, where to, how, and where the rows pile up."""
+    """The common parameters of all exchanges: sender, channel, targets, codec and the output list."""
 
     sender: Party
     channel: int
@@ -62,27 +62,27 @@ class Outlet(NamedTuple):
     buffer_bytes: int
     out: list[ExchangeRow]
     moment: Moment | None = None
-    """The chain's, where records have timestamps and watermarks travel with them."""
+    """The chain's moment, if records have timestamps and watermarks travel with them."""
 
 
 class Keying(NamedTuple):
-    """How a record's key is found and where it belongs."""
+    """How to compute a record's key and its target."""
 
     select: Callable[[Any], Any]
     coerce: Callable[[Any], Any] | None
-    """Brings a key to its declared type."""
+    """Converts a key to its declared type."""
     owners: list[int]
-    """Key group to subtask."""
+    """Maps key groups to subtasks."""
     selector: Party
-    """Whom to blame for what `select` does."""
+    """The party to blame for errors in `select`."""
     field: int | str | None = None
-    """The field, where `select` gives a plain field of a Row."""
+    """The field, if `select` returns a plain field of a Row."""
 
 
 class Exchange:
-    """One edge as seen by one producer. Made per task and epoch; rows pile up in `out` for the task to send on.
+    """One edge as seen by one producer. Created per task and epoch; collects rows in `out` for the task to send.
 
-    Every choice (target, buffer size, order) depends only on the records, so that a retried task sends the same rows.
+    Every choice (target, buffer size, order) depends only on the records: a retried task sends the same rows.
     """
 
     keyed = False
@@ -90,7 +90,7 @@ class Exchange:
     def __init__(self, outlet: Outlet) -> None:
         self._sender, self._channel, self._hops, self._codec, self._buffer_bytes, self._out, moment = outlet
         hops = outlet.hops
-        # What a source gives is new with every record; what an operator gives may be given again, changed.
+        # A source creates a new object for every record; an operator can change a record and emit it again.
         self._hold = None if outlet.sender.is_source else outlet.codec.hold
         self._limit = _FIRST_LIMIT
         self._values: list[list[Any]] = [[] for _ in hops]
@@ -109,8 +109,8 @@ class Exchange:
             self.process(value)
 
     def _add(self, index: int, value: Any) -> None:
-        """Put a record into a target's buffer; `value` is the exchange's own by now."""
-        # Asked for each record: 5 ns of 85.
+        """Add a record to a target's buffer. The exchange must already own `value`."""
+        # Checked for each record: 5 of 85 ns.
         if self._tracks is not None:
             self._tracks.note(index)
         values = self._values[index]
@@ -119,7 +119,7 @@ class Exchange:
             self._flush(index)
 
     def mark(self, watermark: int | None, channel: str) -> None:
-        """The watermark of a channel, after the records so far; None where it has become idle."""
+        """Send the watermark of a channel after the records so far; None if the channel has become idle."""
         if self._tracks is not None:
             self._tracks.mark(watermark, channel)
 
@@ -128,7 +128,7 @@ class Exchange:
             return value
         try:
             return self._hold(value)
-        except Exception as error:  # writing a record runs arbitrary __reduce__ code and may raise anything
+        except Exception as error:  # serializing a record runs arbitrary __reduce__ code and can raise anything
             raise Blamed(self._sender) from self._unsendable(error)
 
     def _flush(self, index: int) -> None:
@@ -163,12 +163,12 @@ class Exchange:
         if isinstance(error, PenstockError):
             return error
         return NotSendable(
-            f"{self._sender.name} gave a record that cannot be sent to the next task: {error}. "
-            f"Give data, not what holds files, locks or connections, or generators."
+            f"{self._sender.name} emitted a record that cannot be sent to the next task: {error}. "
+            f"Emit plain data, not generators or objects that hold files, locks or connections."
         )
 
     def measure(self) -> EdgeMetrics:
-        """What was sent so far, over all targets, without barriers."""
+        """Return the amounts sent so far over all targets, without barriers."""
         return EdgeMetrics(
             edge=edge_of(self._channel),
             records=sum(self._sent_records),
@@ -177,7 +177,7 @@ class Exchange:
         )
 
     def close(self, epoch: int, failed: bool) -> list[ChannelCount]:
-        """Send what is left and a barrier on every channel; the counts of what was sent."""
+        """Send the remaining records and a barrier on every channel, and return the counts of everything sent."""
         counts = []
         for index, hop in enumerate(self._hops):
             if failed:
@@ -196,14 +196,14 @@ class Exchange:
 
 
 class KeyExchange(Exchange):
-    """By key group. The canonical key bytes travel with the record, so the selector runs once per record."""
+    """Sends by key group. The encoded key travels with the record, so the selector runs once per record."""
 
     keyed = True
 
     def __init__(self, outlet: Outlet, keying: Keying) -> None:
         super().__init__(outlet)
         self._select, self._coerce, self._owners, self._selector, field = keying
-        # Columns can stand for rows only where rows would be pickled.
+        # Columns can only replace rows that would be pickled.
         self._field = field if keying.coerce is None and outlet.codec is PICKLED else None
 
     def process(self, value: Any) -> None:
@@ -212,7 +212,7 @@ class KeyExchange(Exchange):
             if self._coerce is not None:
                 key = self._coerce(key)
             data = encode_key(key)
-        except Exception as error:  # the selector is user code, and may raise anything
+        except Exception as error:  # the selector is user code and can raise anything
             raise Blamed(self._selector) from error
         index = self._owners[_hash(data) % len(self._owners)]
         held = self._held(value)
@@ -248,10 +248,10 @@ class KeyExchange(Exchange):
                     self._flush(index)
         except Blamed:
             raise
-        except Exception as error:  # the selector is user code, and may raise anything
+        except Exception as error:  # the selector is user code and can raise anything
             raise Blamed(self._selector) from error
 
-    # Hot path of a Spark source: about 0.3 µs per record, no rows, no call of the selector.
+    # Hot path of a Spark source: about 0.3 µs per record, without creating rows or calling the selector.
     def _process_columns(self, batch: RowBatch, column: list[Any]) -> None:
         encode, digest, owners, count = encode_key, _hash, self._owners, len(self._owners)
         positions: list[list[int]] = [[] for _ in self._hops]

@@ -1,4 +1,4 @@
-"""Turning an exception in a task into words for the user: which operator, and the user's own frames."""
+"""Describes an exception in a task for the user: the operator, and the frames of the user's code."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from penstock.state.replica import StaleAttempt
 from penstock.state.storage import StorageError
 
 _NOT_THE_USERS = (Misaligned, EngineError, StorageError, CorruptFile, StaleAttempt)
-"""Errors that running the epoch again may cure; every other comes again, for it follows from program and input."""
+"""Errors that running the epoch again can cure. All others recur, because they follow from program and input."""
 
 
 class Party(NamedTuple):
-    """Who is named in a failure."""
+    """The operator, source or selector named in a failure."""
 
     name: str
     uid: str
     is_source: bool = False
     location: SourceLocation | None = None
-    """The user's line that declared it."""
+    """The line of the user's program that declared it."""
 
 
 def party_of(operator: Operator) -> Party:
@@ -37,7 +37,7 @@ def party_of(operator: Operator) -> Party:
 
 
 class Blamed(Exception):
-    """Carries, as its cause, an error of another party than the operator whose frame is innermost."""
+    """Wraps, as its cause, an error of a party other than the operator with the innermost frame."""
 
     def __init__(self, party: Party) -> None:
         super().__init__(party)
@@ -45,7 +45,7 @@ class Blamed(Exception):
 
 
 def describe_failure(error: BaseException, operators: list[Operator], otherwise: Party, subtask: int) -> Failure:
-    """Blames the operator of the chain whose frame is innermost, or `otherwise` if there is none."""
+    """Describe an error, blaming the operator with the innermost frame, or `otherwise` if no operator has one."""
     if isinstance(error, Blamed) and error.__cause__ is not None:
         party, error = error.party, error.__cause__
     else:
@@ -75,14 +75,14 @@ def describe_failure(error: BaseException, operators: list[Operator], otherwise:
 
 
 def describe_error(error: BaseException) -> str:
-    # Our own errors speak for themselves; a user's is known by its class too.
+    # Our own messages are self-explanatory; for the user's errors the class matters too.
     if isinstance(error, PenstockError):
         return str(error)
     return "".join(traceback.format_exception_only(error)).strip()
 
 
 def user_traceback(error: BaseException) -> str:
-    """What Python prints above the error, with only the frames outside Penstock; empty where there are none."""
+    """Return Python's traceback with only the frames outside Penstock; empty if every frame is ours."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_ours(frame.filename)]
     text = "".join(["Traceback (most recent call last):\n", *traceback.format_list(frames)]) if frames else ""
     if isinstance(error, PenstockError):
@@ -97,7 +97,7 @@ def user_traceback(error: BaseException) -> str:
 
 
 def _before(error: BaseException) -> BaseException | None:
-    """The exception that this one was raised from, or while handling which."""
+    """Return the exception that this one was raised from, or while handling."""
     if error.__cause__ is not None or error.__suppress_context__:
         return error.__cause__
     return error.__context__
@@ -114,7 +114,7 @@ def _reason(error: BaseException) -> str:
 
 def _innermost_operator(trace: TracebackType | None, operators: list[Operator]) -> Operator | None:
     owners: list[tuple[Any, Operator]] = [(operator, operator) for operator in operators]
-    # A sink's records go straight to its writer, so the writer's frame is the sink's.
+    # A sink passes records directly to its writer, so the writer's frame belongs to the sink.
     owners += [(operator.writer, operator) for operator in operators if hasattr(operator, "writer")]
     found = None
     while trace is not None:
@@ -125,7 +125,7 @@ def _innermost_operator(trace: TracebackType | None, operators: list[Operator]) 
 
 
 def _record(trace: TracebackType | None) -> str:
-    """The record under way: what the innermost operator or exchange was given, as its frame still has it."""
+    """Return the current record: the input of the innermost operator or exchange, from its frame."""
     found: list[Any] = []
     while trace is not None:
         frame = trace.tb_frame
@@ -142,8 +142,8 @@ def _fix(error: BaseException, locations: tuple[SourceLocation, ...], record: st
     if hinted:
         return hinted
     if not record:
-        return f"Change {function} so that it does not raise this."
-    return f"Change {function} so that it takes such a record, or leave such records out before it with filter(...)."
+        return f"Change {function} to handle this case without raising the error."
+    return f"Change {function} to handle such a record, or drop such records upstream with filter(...)."
 
 
 _HANDLERS = frozenset(
@@ -160,7 +160,7 @@ _HANDLERS = frozenset(
         "emit_results",
     }
 )
-"""Methods of ours that have a record as their local `value`."""
+"""Our methods that hold a record in their local variable `value`."""
 _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = 120
-"""Long enough to know a record by, short enough for one line."""
+"""Long enough to recognize a record, short enough for one line."""

@@ -1,4 +1,4 @@
-"""How the records that an operator emits reach its consumers: checked, and as copies where they are shared."""
+"""Delivers the records that an operator emits to its consumers: type-checked, and copied if they are shared."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from penstock.state.serializers import Serializer
 
 
 class TypeCheck:
-    """Refuses what an operator emits against its declared type, before it goes anywhere.
+    """Rejects results that do not match the operator's declared output type.
 
-    What it lets pass is as an exchange would give it, so that chaining changes no result.
+    Results that pass are converted as an exchange would convert them; chaining does not affect results.
     """
 
     def __init__(self, serializer: Serializer, operator: Operator, emit: Emit) -> None:
@@ -30,7 +30,7 @@ class TypeCheck:
                 result = self._check(result)
             except PenstockError as error:
                 raise WrongResult(
-                    f"{describe(self._operator.function)} gave a result that is not of the output_type of "
+                    f"{describe(self._operator.function)} returned a result that does not match the output_type of "
                     f"'{self._operator.name}': {error.statement()}.",
                     fix=error.fix,
                 ) from None
@@ -38,7 +38,7 @@ class TypeCheck:
 
 
 def each_to(operator: Operator) -> Callable[[Records], None]:
-    """Give many records to an operator, one after the other."""
+    """Return a function that passes many records to an operator, one by one."""
 
     def feed(values: Records) -> None:
         process = operator.process
@@ -49,7 +49,7 @@ def each_to(operator: Operator) -> Callable[[Records], None]:
 
 
 class Consumer(NamedTuple):
-    """Who is given the records of an operator: how to give it one that is its own, and how one that may be shared."""
+    """A consumer of an operator's records: one method for records it owns, one for records that might be shared."""
 
     process: Emit
     process_shared: Emit
@@ -60,9 +60,9 @@ class Consumer(NamedTuple):
 
 
 def fan_out(consumers: list[Consumer], owned: bool = False) -> Emit:
-    """Give a record to every consumer, as it was when it was emitted, whatever the others and the giver do with it.
+    """Return a function that emits a record to every consumer, isolated from later changes by the others.
 
-    `owned`: the giver has no use for it any more, and so the last consumer needs no copy.
+    `owned`: the emitter does not use the record any more, so the last consumer needs no copy.
     """
     if not consumers:
         return discard
@@ -80,7 +80,7 @@ def fan_out(consumers: list[Consumer], owned: bool = False) -> Emit:
 
 
 def with_copies(root: Callable[[Records], None]) -> Callable[[Records], None]:
-    """As `root`, but it is given copies, which it can change."""
+    """Return `root`, fed with copies that it can change."""
 
     def feed(values: Records) -> None:
         root([independent(value) for value in values])
@@ -89,4 +89,4 @@ def with_copies(root: Callable[[Records], None]) -> Callable[[Records], None]:
 
 
 def discard(value: Any) -> None:
-    """Take a record that no operator reads."""
+    """Drop a record that no operator reads."""

@@ -1,4 +1,4 @@
-"""What to change after errors whose message alone does not say it."""
+"""Suggested fixes for errors whose message alone does not suggest one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def hint(error: BaseException, function: str) -> str:
-    """The fix for an error of user code; empty where there is nothing better to say than to change `function`."""
+    """Return a fix for an error in user code, or an empty string if the only advice is to change it."""
     if isinstance(error, SystemExit):
         return (
-            f"Remove the call of sys.exit() from {function}: it runs in a task, not in the program. To fail the job, "
+            f"Remove the call to sys.exit() from {function}: it runs in a task, not in the program. To fail the job, "
             f"raise an exception."
         )
     if isinstance(error, KeyboardInterrupt):
@@ -23,7 +23,7 @@ def hint(error: BaseException, function: str) -> str:
 
 
 def _unset_attribute(thing: Any, name: str) -> str:
-    """For a function object whose attribute was read before any method set it."""
+    """Return a fix for a function object whose attribute was read before any method set it."""
     cls = type(thing)
     if _is_penstock(cls) or not hasattr(cls, "open"):
         return ""
@@ -35,8 +35,8 @@ def _unset_attribute(thing: Any, name: str) -> str:
             return f"Call super().__init__() in {cls.__name__}.__init__: {base.__name__}.__init__ sets '{name}'."
         if not own and method not in ("open", "__init__"):
             return (
-                f"Rename {base.__name__}.{method}, which sets '{name}', to open(self, runtime_context): open is what "
-                f"runs before the first record."
+                f"Rename {base.__name__}.{method}, which sets '{name}', to open(self, runtime_context), which runs "
+                f"before the first record."
             )
     if own:
         return ""

@@ -1,4 +1,4 @@
-"""The receiving side of a task: spools buffers, checks them against barriers, gives them in a fixed order."""
+"""The receiving side of a task: spools buffers, checks them against barriers, returns them in a fixed order."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ MEMORY_BUDGET = 256 * 1024 * 1024
 
 
 class Misaligned(PenstockError):
-    """What arrived is not what the barriers say was sent: a buffer was lost, doubled or came from another epoch.
+    """The buffers that arrived do not match the barriers: a buffer was lost, duplicated or is from another epoch.
 
-    Operator action: none; the epoch is run again. If it repeats, the shuffle service loses data: check its logs.
+    Operator action: none; the epoch runs again. If it recurs, the shuffle service loses data: check its logs.
     """
 
 
 class UpstreamFailed(Exception):
-    """A producer failed; its own failure is on the way to the driver, so this task ends quietly."""
+    """A producer failed and reports its own failure to the driver, so this task ends silently."""
 
 
 class Inbox:
-    """Order of calls: `add` for every row, `align` once, then `buffers`, then `counts`."""
+    """Collects a task's input for one epoch.
+
+    Order of calls: `add_buffer` and `add_barrier` for every row, `align` once, then `buffers`, then `counts`.
+    """
 
     def __init__(self, epoch: int, expected: list[int], budget: int = MEMORY_BUDGET) -> None:
-        """`expected`: the channels that must close; those of sources, whose number only Spark knows, may be more."""
+        """`expected` has the channels that must close. Sources can have more; only Spark knows how many."""
         self._epoch = epoch
         self._expected = expected
         self._budget = budget
@@ -59,36 +62,36 @@ class Inbox:
         self._barriers[row.channel] = decode_barrier(row.payload)
 
     def align(self) -> None:
-        """Check that every channel is closed and whole. Raises UpstreamFailed where a producer gave up."""
+        """Check that every channel is closed and complete. Raises UpstreamFailed if a producer failed."""
         if any(barrier.failed for barrier in self._barriers.values()):
             raise UpstreamFailed
         missing = set(self._expected) - set(self._barriers)
         if missing:
             raise Misaligned(f"Epoch {self._epoch}: no barrier from channels {sorted(map(hex, missing))}.")
-        # By (seq, channel): the order inside a channel holds, channels advance together, and the same input gives
-        # the same order whatever the order of arrival.
+        # By (seq, channel): this keeps the order within a channel, advances channels together, and makes the order
+        # independent of the order of arrival.
         self._arrived.sort(key=lambda buffer: (buffer[0], buffer[1]))
         seen: dict[int, int] = {}
         for seq, channel, _ in self._arrived:
             if seq != seen.get(channel, 0):
                 what = "twice" if seq < seen.get(channel, 0) else "after a gap"
-                raise Misaligned(f"Epoch {self._epoch}: buffer {seq} of channel {channel:#x} came {what}.")
+                raise Misaligned(f"Epoch {self._epoch}: buffer {seq} of channel {channel:#x} arrived {what}.")
             seen[channel] = seq + 1
         for channel, barrier in self._barriers.items():
             if barrier.epoch != self._epoch:
                 raise Misaligned(f"A barrier of epoch {barrier.epoch} arrived in epoch {self._epoch}.")
             if barrier.buffers != seen.pop(channel, 0):
                 raise Misaligned(
-                    f"Epoch {self._epoch}: channel {channel:#x} is closed after {barrier.buffers} buffers, "
-                    f"but another number arrived."
+                    f"Epoch {self._epoch}: channel {channel:#x} closed after {barrier.buffers} buffers, "
+                    f"but a different number arrived."
                 )
             if barrier.checksum != self._checksums.get(channel, 0):
-                raise Misaligned(f"Epoch {self._epoch}: the buffers of channel {channel:#x} are not those it sent.")
+                raise Misaligned(f"Epoch {self._epoch}: the buffers of channel {channel:#x} fail their checksum.")
         if seen:
             raise Misaligned(f"Epoch {self._epoch}: no barrier closes channels {sorted(map(hex, seen))}.")
 
     def buffers(self) -> Iterator[tuple[int, Buffer]]:
-        """(channel, buffer) in order; each is let go once it is given."""
+        """Yield (channel, buffer) in order. Each buffer is released once it is yielded."""
         arrived = self._arrived
         for index, (seq, channel, held) in enumerate(arrived):
             arrived[index] = (seq, channel, b"")
@@ -99,7 +102,7 @@ class Inbox:
             yield channel, decode_buffer(held)
 
     def events(self) -> Iterator[tuple[int, Buffer | Barrier]]:
-        """As `buffers`, with each channel's barrier after its last buffer."""
+        """Like `buffers`, with each channel's barrier after its last buffer."""
         ends = sorted((barrier.buffers, channel) for channel, barrier in self._barriers.items())
         ends.reverse()
         places = [(seq, channel) for seq, channel, _ in self._arrived]
@@ -119,7 +122,7 @@ class Inbox:
         self._records[channel] = self._records.get(channel, 0) + records
 
     def counts(self, target: int) -> list[ChannelCount]:
-        """What was received, after all buffers were read. Raises Misaligned if records are missing or too many."""
+        """Return the counts received, after all buffers were read. Raises Misaligned if a record count is wrong."""
         result = []
         for channel, barrier in sorted(self._barriers.items()):
             records = self._records.get(channel, 0)

@@ -1,4 +1,4 @@
-"""The interval join: pairs of records of two keyed streams whose event times lie near each other."""
+"""The interval join: pairs records of two keyed streams by the distance of their event times."""
 
 from __future__ import annotations
 
@@ -16,29 +16,32 @@ if TYPE_CHECKING:
 
 
 class JoinContext:
-    """Given with each pair to a ProcessJoinFunction. Times are event times in milliseconds."""
+    """Passed with each pair to a ``ProcessJoinFunction``. Times are event times in milliseconds."""
 
     def __init__(self) -> None:
         self._left = 0
         self._right = 0
 
     def begin(self, left: int, right: int) -> None:
+        """Set the timestamps of the next pair."""
         self._left = left
         self._right = right
 
     def get_left_timestamp(self) -> int:
+        """Return the event time of the left record."""
         return self._left
 
     def get_right_timestamp(self) -> int:
+        """Return the event time of the right record."""
         return self._right
 
     def timestamp(self) -> int:
-        """The later of the two: the event time of what is yielded."""
+        """Return the later of the two event times, which is also the event time of the results."""
         return max(self._left, self._right)
 
 
 class JoinInput(NamedTuple):
-    """One input of an interval join: the type of its records, and where late ones go."""
+    """One input of an interval join: the type of its records, and the side output for late ones."""
 
     type: Any
     late: OutputTag | None
@@ -49,19 +52,19 @@ class _Side(NamedTuple):
     own: Timeline
     other: Timeline
     first: int
-    """From where the records to pair with are, relative to a record's time."""
+    """Start of the range of matching records, relative to a record's time."""
     last: int
     keep: int
-    """How long a record is kept: as long as a record of the other side that fits may still come."""
+    """How long to keep a record: until no matching record of the other side can arrive any more."""
     namespace: bytes
-    """Of its timers."""
+    """The namespace of the side's timers."""
     late: str | None
 
 
 class IntervalJoinOperator(Operator):
-    """Pairs a left record at t with the right ones from t + lower to t + upper, both included.
+    """Pairs a left record at t with the right records from t + lower to t + upper, inclusive.
 
-    Each record is kept until the watermark says that no partner can come; a timer then removes it.
+    A timer removes each record once the watermark shows that no match can arrive any more.
     """
 
     keyed = True
@@ -94,7 +97,7 @@ class IntervalJoinOperator(Operator):
     def process_second(self, value: Any) -> None:
         self._join(value, self.right)
 
-    # About 5 µs per record and 2 per pair for pickled records, and up to 2 more where there is stored state to look at.
+    # About 5 µs per record and 2 µs per pair for pickled records, and up to 2 µs more if stored state must be read.
     def _join(self, value: Any, side: _Side) -> None:
         time = self.moment.timestamp
         if time is None:
@@ -108,7 +111,7 @@ class IntervalJoinOperator(Operator):
                 self._pair(other, value, other_time, time)
             else:
                 self._pair(value, other, time, other_time)
-        # Past the end of time nothing needs to be removed.
+        # Records that would be kept past the end of time need no removal.
         self.timers.register(min(time + side.keep, GREATEST), side.namespace)
 
     def _pair(self, left: Any, right: Any, left_time: int, right_time: int) -> None:
@@ -127,7 +130,7 @@ class IntervalJoinOperator(Operator):
     def on_timer(self, time: int, namespace: bytes, domain: TimeDomain) -> None:
         side = self.left if namespace == self.left.namespace else self.right
         if time - side.keep not in side.own.remove_until(time - side.keep):
-            # A former version of the program set the timer, for another interval: what is left may have none.
+            # An earlier version of the program set the timer for another interval: remaining records might have none.
             for each in side.own.times():
                 until = min(each + side.keep, GREATEST)
                 if until > time:

@@ -1,7 +1,7 @@
-"""Metrics of user functions and of exchanges, as a task measures them: what happened in one epoch.
+"""Metrics of user functions and of exchanges, as a task measures them in one epoch.
 
-They never travel in rows: a gauge or a clock in a row would make a retried task's rows differ. A task hands them to
-`TaskEpoch.metrics` with its report, and the driver counts them when the epoch is published.
+Metrics never travel in rows: a gauge or a clock value in a row would make a retried task's rows differ. A task passes
+them to `TaskEpoch.metrics` with its report, and the driver counts them when it publishes the epoch.
 """
 
 from __future__ import annotations
@@ -22,43 +22,47 @@ Number = int | float
 RECORDS_IN, RECORDS_OUT, BUFFERS_OUT, BYTES_OUT = "numRecordsIn", "numRecordsOut", "numBuffersOut", "numBytesOut"
 BUFFER_FILL = "bufferFill"
 CREDITS, BACKLOG, BACK_PRESSURE, CAPACITY = "credits", "backlog", "backPressure", "capacity"
-"""Of flow control, which the driver measures."""
+"""Flow-control metrics, which the driver measures."""
 EDGE_GROUP = "to"
-"""Metrics of the edge from an operator to another are `operator.to.other.…`."""
+"""Metrics of the edge from one operator to another are named `operator.to.other.…`."""
 _OURS = {RECORDS_IN, RECORDS_OUT, BUFFERS_OUT, BYTES_OUT, BUFFER_FILL, CREDITS, BACKLOG, BACK_PRESSURE, CAPACITY}
 
 
 class BadMetric(PenstockError):
-    """A metric cannot be registered like this."""
+    """A metric's name or parameters are invalid."""
 
 
 class Metric:
-    """What a function updates. It belongs to one instance of the function and is no state: see docs/metrics.md."""
+    """Base class of metrics. A metric belongs to one instance of a function and is not state; see docs/run/monitoring.md."""
 
     _kind = ""
 
     def _begin(self) -> None:
-        """An epoch begins: what was measured so far is not of it."""
+        """Begin an epoch: measurements so far do not count towards it."""
 
     def _measured(self) -> Any:
-        """The epoch so far, in plain numbers."""
+        """Return the epoch's measurements so far, as plain numbers."""
         raise NotImplementedError
 
 
 class Counter(Metric):
+    """A count that a function increments and decrements. The driver sums it over all subtasks."""
+
     _kind = "counter"
 
     def __init__(self) -> None:
         self._count = self._before = 0
 
     def inc(self, n: int = 1) -> None:
+        """Add ``n`` to the count."""
         self._count += n
 
     def dec(self, n: int = 1) -> None:
+        """Subtract ``n`` from the count."""
         self._count -= n
 
     def get_count(self) -> int:
-        """What this instance of the function has counted since it was opened, other subtasks and workers not."""
+        """Return the count of this function instance since it was opened, without other subtasks and workers."""
         return self._count
 
     def _begin(self) -> None:
@@ -69,7 +73,7 @@ class Counter(Metric):
 
 
 class Meter(Metric):
-    """Counts events; the driver gives their rate over the time span."""
+    """Counts events; the driver computes their rate over the time span."""
 
     _kind = "meter"
 
@@ -78,10 +82,11 @@ class Meter(Metric):
         self._count = self._before = 0
 
     def mark_event(self, value: int = 1) -> None:
+        """Count ``value`` events."""
         self._count += value
 
     def get_count(self) -> int:
-        """As of a counter."""
+        """Return the number of events that this function instance has counted since it was opened."""
         return self._count
 
     def _begin(self) -> None:
@@ -92,7 +97,7 @@ class Meter(Metric):
 
 
 class Distribution(Metric):
-    """Count, sum, minimum and maximum of the values given."""
+    """The count, sum, minimum and maximum of the recorded values."""
 
     _kind = "distribution"
 
@@ -103,6 +108,7 @@ class Distribution(Metric):
         self._max: Number = -math.inf
 
     def update(self, value: Number) -> None:
+        """Record a value."""
         self._sum += value
         self._count += 1
         if value < self._min:
@@ -118,7 +124,7 @@ class Distribution(Metric):
 
 
 class _Gauge(Metric):
-    """A function that is asked for its value at the end of every epoch."""
+    """A function whose value is read at the end of every epoch."""
 
     _kind = "gauge"
 
@@ -133,43 +139,51 @@ _Any = TypeVar("_Any", bound=Metric)
 
 
 class MetricGroup:
-    """Names metrics and further groups. Asked twice for one name, it gives the same metric."""
+    """Registers metrics and nested groups. Registering a name twice returns the same metric."""
 
     def __init__(self, registry: MetricRegistry, path: tuple[str, ...] = ()) -> None:
         self._registry = registry
         self._path = path
 
     def add_group(self, name: str, extra: str | None = None) -> MetricGroup:
-        """A group inside this one; with `extra`, a group of that name inside a group `name`."""
+        """Return a group nested in this one; with ``extra``, a group of that name nested in the group ``name``."""
         return MetricGroup(self._registry, (*self._path, name) if extra is None else (*self._path, name, extra))
 
     def counter(self, name: str) -> Counter:
+        """Register a counter, or return the counter already registered under this name."""
         return self._registry.register(self._path, name, Counter())
 
     def gauge(self, name: str, obj: Callable[[], Number]) -> None:
-        """`obj` is called without arguments at the end of every epoch, with no current key; if it raises, the job
-        fails."""
+        """Register a gauge.
+
+        Args:
+            name: Name of the metric.
+            obj: Function without arguments that returns the value. It is called at the end of every epoch, without a
+                current key. If it raises an exception, the job fails.
+        """
         if not callable(obj):
-            raise BadMetric(f"gauge('{name}', …) needs a function that gives the value, not {obj!r}.")
+            raise BadMetric(f"gauge('{name}', …) needs a function that returns the value, not {obj!r}.")
         self._registry.register(self._path, name, _Gauge()).read = obj
 
     def meter(self, name: str, time_span_in_seconds: int = 60) -> Meter:
+        """Register a meter, or return the meter already registered under this name."""
         if time_span_in_seconds <= 0:
             raise BadMetric(f"meter('{name}', …): the time span must be positive, not {time_span_in_seconds!r}.")
         return self._registry.register(self._path, name, Meter(time_span_in_seconds))
 
     def distribution(self, name: str) -> Distribution:
+        """Register a distribution, or return the distribution already registered under this name."""
         return self._registry.register(self._path, name, Distribution())
 
 
 class OperatorMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What one operator measured in one task and epoch, by the names within the operator."""
+    """The metrics of one operator in one task and epoch, by their names within the operator."""
 
     uid: str
     counters: dict[str, int]
     gauges: dict[str, Number]
     meters: dict[str, tuple[int, int]]
-    """Events, and the time span in seconds."""
+    """Number of events, and the time span in seconds."""
     distributions: dict[str, tuple[int, Number, Number, Number]]
     """Count, sum, minimum, maximum."""
 
@@ -182,7 +196,7 @@ class EdgeMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 class TaskMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What one task measured in one epoch. Goes with its report, beside the rows."""
+    """The metrics of one task in one epoch. Sent with its report, not in the exchanged rows."""
 
     chain: int
     subtask: int
@@ -191,9 +205,9 @@ class TaskMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     sent: list[EdgeMetrics]
     operators: list[OperatorMetrics]
     acknowledged_at: int = 0
-    """When the task had written its state, in ms by the clock of its host."""
+    """When the task had written its state, in milliseconds by its host's clock."""
     busy_ms: float = 0.0
-    """From the first record to the report: what records cost, without what any task costs."""
+    """From the first record to the report: the cost of the records, without the fixed cost of a task."""
 
 
 encode_metrics = msgspec.msgpack.Encoder().encode
@@ -208,20 +222,20 @@ class MetricRegistry:
         self._metrics: dict[str, Metric] = {}
 
     def register(self, path: tuple[str, ...], name: str, metric: _Any) -> _Any:
-        """The metric of this name: `metric`, or the one of the same kind that has the name already."""
+        """Return the metric of this name: `metric`, or the registered one of the same kind."""
         parts = (*path, name)
         for part in parts:
-            check_name(part, f"{self._who()} names a metric or group of metrics: its name", BadMetric)
+            check_name(part, f"{self._who()}: the name of a metric or metric group", BadMetric)
         if (name in _OURS and not path) or parts[0] == EDGE_GROUP:
             raise BadMetric(
-                f"{self._who()} registers a metric '{'.'.join(parts)}', but Penstock measures that itself. "
-                f"Choose another name."
+                f"{self._who()} registers a metric '{'.'.join(parts)}', but that name is reserved for one of "
+                f"Penstock's own metrics. Choose another name."
             )
         known = self._metrics.setdefault(".".join(parts), metric)
         if type(known) is not type(metric):
             raise BadMetric(
-                f"{self._who()} registers '{'.'.join(parts)}' as a {metric._kind}, but it is a "
-                f"{known._kind} already. Give one of them another name."
+                f"{self._who()} registers '{'.'.join(parts)}' as a {metric._kind}, but it is already registered as a "
+                f"{known._kind}. Rename one of them."
             )
         return known
 
@@ -230,15 +244,15 @@ class MetricRegistry:
             metric._begin()
 
     def measure(self) -> OperatorMetrics | None:
-        """The epoch so far; None where nothing is registered. Blames the operator for what a gauge raises."""
+        """Return the epoch's measurements, or None if nothing is registered. Errors of a gauge blame the operator."""
         if not self._metrics:
             return None
         measured: dict[type[Metric], dict[str, Any]] = {Counter: {}, _Gauge: {}, Meter: {}, Distribution: {}}
         for name, metric in self._metrics.items():
             try:
                 measured[type(metric)][name] = metric._measured()
-            except Exception as error:  # a gauge is user code, and may raise anything
-                error.add_note(f"while {metric._kind} '{name}' was read at the end of the epoch")
+            except Exception as error:  # a gauge is user code and can raise anything
+                error.add_note(f"while reading {metric._kind} '{name}' at the end of the epoch")
                 raise Blamed(self._operator) from error
         return OperatorMetrics(
             uid=self._operator.uid,
@@ -253,7 +267,7 @@ class MetricRegistry:
 
 
 def _plain(value: Any) -> Number:
-    """A number as it travels: numpy's become Python's."""
+    """Return a number as a Python int or float, converting numpy's types."""
     if isinstance(value, Integral):
         return _whole(value)
     if not isinstance(value, Real):
@@ -263,7 +277,7 @@ def _plain(value: Any) -> Number:
 
 def _whole(value: Any) -> int:
     if not isinstance(value, Integral) or not -(2**63) <= int(value) < 2**63:
-        raise TypeError(f"{value!r} is not a whole number of at most 64 bits")
+        raise TypeError(f"{value!r} is not an int of at most 64 bits")
     return int(value)
 
 

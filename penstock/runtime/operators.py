@@ -1,10 +1,10 @@
-"""Operators: what a chain is made of. Each wraps one user function and calls the next by a plain function call.
+"""Operators, the elements of a chain. Each wraps one user function and calls the next with a plain function call.
 
-An operator is pickled into the graph with its user function and made anew for each subtask. Order of calls:
-`initialize` where its function holds operator state, and `open`, once per worker process and subtask; then per epoch
-`restore` where it has operator state and does not stand at the epoch's version, `begin_epoch`, any number of `process`
-and `advance`, `end_epoch`, at the end of bounded input `end_input` (from `advance`), then `snapshot`, and
-`operator_state` where it has one; `close` when it is dropped.
+An operator is pickled into the graph together with its user function and rebuilt for each subtask. Once per worker
+process and subtask, `initialize` is called if its function holds operator state, then `open`. Each epoch calls
+`restore` if its operator state is not current, `begin_epoch`, any number of `process` and `advance`, `end_epoch`,
+`end_input` (from `advance`) at the end of bounded input, `snapshot`, and `operator_state` if it has any. `close` is
+called when the operator is dropped.
 """
 
 from __future__ import annotations
@@ -30,72 +30,72 @@ if TYPE_CHECKING:
 
 Emit = Callable[[Any], None]
 Mark = Callable[[int | None, str], None]
-"""Given a watermark and the channel it is of: the split in a source's chain, else an empty name. None: the channel has
-become idle, and nobody need wait for it."""
+"""Receives a watermark and its channel: the split in a source's chain, otherwise an empty name. None means that the
+channel has become idle: consumers do not wait for it."""
 
 
 class EpochInfo(NamedTuple):
-    """Which epoch of which run it is. The same whenever the epoch is run again by the same driver."""
+    """Identifies an epoch. The values are the same whenever the same driver runs the epoch again."""
 
     lineage: str
     number: int
     timestamp: int
-    """Milliseconds: the epoch's clock, its processing time."""
+    """Processing time of the epoch, in milliseconds."""
     storage: Storage | None = None
-    """Where sinks put records aside for the driver; None where everything for it rides in the report."""
+    """Where sinks stage records for the driver; None if everything for the driver travels in the report."""
     inline_bytes: int = 0
-    """What rides in the report in any case."""
+    """Up to this size, records for the driver always travel in the report."""
     token: str = ""
-    """Of the driver whose attempt this is."""
+    """Identifies the driver that runs this attempt."""
 
 
 class WrongResult(PenstockError):
-    """A user function returned something its operator cannot pass on."""
+    """A user function returned something that its operator cannot pass on."""
 
 
 class Operator:
-    """Base of all operators. `name`, `uid` and `place`, the user's line, are set by the graph before it is shipped."""
+    """Base of all operators. The graph sets `name`, `uid` and `location`, the user's line, before shipping it."""
 
     name = ""
     uid = ""
     location: SourceLocation | None = None
     batch = False
-    """Whether only final results are wanted, at the end of the input; set by the graph."""
+    """Whether only final results are wanted, at the end of the input. Set by the graph."""
     keyed = False
-    """Whether it runs on a keyed stream and so may hold keyed state."""
+    """Whether it runs on a keyed stream and can hold keyed state."""
     stateful = False
-    """Whether it holds operator state, and so must be a subtask."""
+    """Whether it holds operator state and must therefore run as a subtask."""
     keeps_state = False
-    """Whether its operator state is in memory from epoch to epoch. Then `initialize` gives it before `open`, and it is
-    given again only where the operator does not stand at the wanted version. Else `restore` gives it in every epoch."""
+    """Whether its operator state stays in memory between epochs. Then `initialize` provides it before `open`, and again
+    only if it is not at the required version. Otherwise `restore` provides it in every epoch."""
     reads_only = False
-    """Whether `process` is done with a record when it returns, and does not change it. Then it needs no copy."""
+    """Whether `process` neither changes a record nor keeps it after returning, so it needs no copy."""
     state_hint: Hinted | None = None
-    """Where the type of its own state comes from an annotation."""
+    """Set if the type of its state comes from an annotation."""
     shows_watermark = False
-    """Whether its function can ask for the watermark; set when it is opened."""
+    """Whether its function can read the watermark. Set when it is opened."""
 
     def __init__(self, function: Any = None) -> None:
         self.function = function
         self.checkpointed = holds_operator_state(function)
-        """Whether the function itself holds operator state, and so is made anew to be given another version of it."""
+        """Whether the function itself holds operator state and must be recreated to restore another version."""
         if self.checkpointed:
             self.stateful = self.keeps_state = True
         self.emit: Emit = _unset
         self.mark: Mark = _unmarked
-        """Where watermarks go when this operator has seen them."""
+        """Receives watermarks after this operator has processed them."""
         self.moment = Moment()
         self.watermark = LEAST
-        """Never moves backwards, from epoch to epoch either."""
+        """Never moves backwards, not even between epochs."""
         self.follow: Mark | None = None
-        """In a source's chain, what makes its watermark of those of the splits, where its function can ask for it."""
+        """In a source's chain: derives the watermark from those of the splits, if the function can read it."""
         self.overlay: Overlay | None = None
-        """Keyed state and timers, of the head of a keyed chain."""
+        """Keyed state and timers, for the head of a keyed chain."""
         self.sides: dict[str, Emit] = {}
-        """Where side outputs go, by tag id; a value for a tag that nobody reads goes nowhere."""
+        """Receivers of side outputs, by tag id. Values for a tag without a reader are dropped."""
 
     def declare(self, name: str, uid: str, location: SourceLocation | None, batch: bool) -> None:
-        """Tell the operator what the graph knows of it, before it is shipped."""
+        """Set the operator's properties in the graph, before it is shipped."""
         self.name, self.uid, self.location, self.batch = name, uid, location, batch
 
     @property
@@ -114,15 +114,15 @@ class Operator:
         raise NotImplementedError
 
     def process_shared(self, value: Any) -> None:
-        """`process` of a record that who gave it may keep, or give to others too. Overridden where a call counts."""
+        """Process a record that the emitter might keep or share. Overridden where an extra call is too expensive."""
         self.process(value if type(value) in SCALARS else handed_on(value))
 
     def process_second(self, value: Any) -> None:
-        """A record of the second input, for operators that have two."""
+        """Process a record of the second input, for operators with two inputs."""
         raise NotImplementedError
 
     def process_keyed(self, overlay: Overlay, keys: list[bytes], values: list[Any], port: int = 0) -> None:
-        """Process a buffer of a keyed edge: each record with its key as the current one."""
+        """Process a buffer of a keyed edge, making each record's key the current key."""
         process = self.process_second if port else self.process
         for key, value in zip(keys, values, strict=True):
             overlay.key = key
@@ -131,7 +131,7 @@ class Operator:
     def process_timed(
         self, overlay: Overlay, keys: list[bytes], values: list[Any], times: Sequence[int], port: int = 0
     ) -> None:
-        """As `process_keyed`, where records have timestamps."""
+        """Like `process_keyed`, for records with timestamps."""
         process = self.process_second if port else self.process
         moment = self.moment
         for key, value, time in zip(keys, values, times, strict=True):
@@ -140,7 +140,7 @@ class Operator:
             process(value)
 
     def advance(self, watermark: int | None, channel: str = "") -> None:
-        """The watermark has come this far: fire what is due, then let it go on."""
+        """Advance the watermark: fire due timers, then pass it on."""
         if channel and self.follow is not None:
             self.follow(watermark, channel)
         if watermark is None:
@@ -157,7 +157,7 @@ class Operator:
         self.mark(watermark, channel)
 
     def tick(self) -> None:
-        """Fire the processing-time timers that the epoch's clock has reached."""
+        """Fire the processing-time timers that are due at the epoch's processing time."""
         if self.overlay is not None:
             self._fire(self.overlay, TimeDomain.PROCESSING_TIME, self.moment.processing_time)
 
@@ -169,7 +169,7 @@ class Operator:
         before = moment.timestamp
         for time, key, namespace in timers.due(until):
             overlay.key = key
-            # What a processing-time timer gives has no event time.
+            # Results of a processing-time timer have no event time.
             moment.timestamp = time if domain is TimeDomain.EVENT_TIME else None
             self.on_timer(time, namespace, domain)
         moment.timestamp = before
@@ -179,7 +179,7 @@ class Operator:
         raise NotImplementedError
 
     def _emit_all(self, results: Any, method: str) -> None:
-        """Emit what a process function gave: values to the main output, `tag, value` to side outputs."""
+        """Emit the results of a process function: values to the main output, `tag, value` to side outputs."""
         if results is None:
             return
         for result in iterate(results, self.function, method):
@@ -191,7 +191,7 @@ class Operator:
     def _emit_side(self, result: tuple[Any, ...]) -> None:
         if len(result) != 2:
             raise WrongResult(
-                f"{describe(self.function)} yielded {len(result) - 1} values with {result[0]!r}.",
+                f"{describe(self.function)} yielded {len(result) - 1} values with {result[0]!r}, which takes one.",
                 fix="Write `yield tag, value`.",
             )
         emit = self.sides.get(result[0].tag_id)
@@ -199,27 +199,27 @@ class Operator:
             emit(result[1])
 
     def end_epoch(self) -> None:
-        """All records of the epoch are in: what was begun with them must be brought to an end."""
+        """Complete all pending work: the epoch has no further records."""
 
     def end_input(self) -> None:
-        """No record will follow, in this epoch or another."""
+        """React to the end of the input: no further records follow in any epoch."""
 
     def snapshot(self) -> bytes | None:
-        """The sink's committable of this epoch, if any."""
+        """Return the sink's committable for this epoch, if any."""
         return None
 
     def initialize(self, context: RuntimeContext, restored: Restored) -> None:
-        """Begin with what the last checkpoint holds of this subtask's operator state."""
+        """Start from this subtask's operator state in the last checkpoint."""
         self.runtime = context
         self.store = context.operator_state_store(restored.states)
         initialize(self.function, context, self.store, restored)
 
     def restore(self, states: dict[str, Share]) -> None:
-        """What this subtask's share of the operator state was at the last checkpoint."""
+        """Restore this subtask's share of the operator state from the last checkpoint."""
         self.store.restore(states)
 
     def operator_state(self, epoch: EpochInfo) -> dict[str, Share]:
-        """Operator state at the end of the epoch, by name."""
+        """Return the operator state at the end of the epoch, by name."""
         return snapshot(self.function, self.runtime, self.store, epoch.number, epoch.timestamp)
 
     def close(self) -> None:
@@ -227,7 +227,7 @@ class Operator:
             self.function.close()
 
     def abandon(self) -> None:
-        """Instead of `close`, where the task was lost: end threads of this operator, call nothing of the user's."""
+        """End this operator's threads without calling user code; called instead of `close` if the task was lost."""
 
 
 def _unmarked(watermark: int | None, channel: str) -> None:
@@ -239,13 +239,13 @@ def _unset(value: Any) -> None:
 
 
 def method_of(function: Any, name: str) -> Callable[..., Any]:
-    """The function to call: the named method of a Function object, or the callable itself."""
+    """Return the function to call: the named method of a Function object, or the callable itself."""
     method = getattr(function, name, None)
     return method if method is not None else function  # type: ignore[no-any-return]
 
 
 def iterate(results: Any, function: Any, method: str) -> Iterable[Any]:
-    """`results` itself, once it is sure that it can be iterated and is no string by mistake."""
+    """Return `results` after checking that it can be iterated and is not accidentally a string."""
     if isinstance(results, (str, bytes)) or not hasattr(results, "__iter__"):
         raise WrongResult(
             f"{describe(function)} returned {type(results).__name__} from {method}, which must yield its results "
@@ -256,12 +256,12 @@ def iterate(results: Any, function: Any, method: str) -> Iterable[Any]:
 
 
 def describe(function: Any) -> str:
-    """A user function's name as the user wrote it."""
+    """Return a user function's name as written by the user."""
     return getattr(function, "__qualname__", None) or type(function).__name__
 
 
 def load_operator(data: bytes) -> Operator:
-    """Only for bytes that this job's own driver wrote."""
+    """Unpickle an operator. Only call this with bytes written by this job's own driver."""
     return pickle.loads(data)  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""The sending side of a task: rows that wait until Spark asks for them."""
+"""The sending side of a task: rows that wait until Spark requests them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import IO
 from penstock.runtime.rows import ExchangeRow
 
 MEMORY_BUDGET = 64 * 1024 * 1024
-"""Bytes of rows held in memory by one task; more wait in a local file. It is rarely reached: rows are sent on after
-each batch of input, but one watermark may fire a million windows."""
+"""Bytes of rows that one task holds in memory; the rest is spooled to a local file. The limit is rarely reached: rows
+are sent after each batch of input, but one watermark can fire a million windows."""
 
 
 class Outbox(list[ExchangeRow]):
-    """Exchanges append rows; `drain` gives them in their order. The file has no name, and goes with the last row."""
+    """Collects rows from exchanges; `drain` yields them in order. The spool file has no name and is then closed."""
 
     def __init__(self, budget: int = MEMORY_BUDGET) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Outbox(list[ExchangeRow]):
         self._held = 0
         self._file: IO[bytes] | None = None
         self._spooled: dict[int, tuple[int, int]] = {}
-        """By the place of the row, that of its payload in the file, and its size."""
+        """Offset and size of each spooled payload in the file, by index of the row."""
 
     def append(self, row: ExchangeRow) -> None:
         size = len(row.payload)
@@ -37,7 +37,7 @@ class Outbox(list[ExchangeRow]):
         super().append(row)
 
     def drain(self) -> Iterator[ExchangeRow]:
-        """Every row, and then it is empty."""
+        """Yield every row, then clear the outbox."""
         for place, row in enumerate(self):
             spooled = self._spooled.get(place)
             if spooled is not None:

@@ -1,4 +1,4 @@
-"""Tags of side outputs: a process function yields `tag, value` to send a value to one."""
+"""Tags of side outputs. A process function yields `tag, value` to send a value to a side output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from penstock.common.typeinfo import TypeOf, Types, TypeSpec
 
 
 class OutputTag(Generic[T]):
-    """Names a side output. Two tags of one id are the same side output."""
+    """Names a side output. Tags with the same id refer to the same side output.
+
+    Args:
+        tag_id: Id of the side output.
+        type_info: Type of its records; pickled if omitted.
+
+    Example:
+        ``yield tag, value`` in a process function sends a value to the side output, and
+        ``stream.get_side_output(tag)`` reads it.
+    """
 
     @overload
     def __init__(self, tag_id: str, type_info: TypeOf[T]) -> None: ...
@@ -21,10 +30,11 @@ class OutputTag(Generic[T]):
     def __init__(self, tag_id: str, type_info: TypeSpec = None) -> None:
         self.tag_id = check_name(tag_id, "The id of an OutputTag")
         self.declared = Types.ROW(type_info) if isinstance(type_info, list) else type_info
-        """The type given by the user; None for pickled records."""
+        """The type passed by the user; None for pickled records."""
 
     @property
     def type_info(self) -> Any:
+        """The type of the side output's records."""
         return Types.PICKLED_BYTE_ARRAY() if self.declared is None else self.declared
 
     def __eq__(self, other: object) -> bool:
@@ -38,4 +48,4 @@ class OutputTag(Generic[T]):
 
 
 SideOutput: TypeAlias = tuple[OutputTag[Any], Any]
-"""What a function yields to send a value to a side output."""
+"""A tag and a value, which a function yields to send the value to a side output."""

@@ -1,7 +1,7 @@
-"""Exchanges that do not go by key: where the next record goes.
+"""Exchanges that choose a target without a key.
 
-Whatever they choose depends only on the records and the producer's number, never on chance or time: a retried task
-must send the same rows.
+The choice depends only on the records and the producer's index, never on randomness or time: a retried task must send
+the same rows.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from penstock.runtime.failures import Blamed, Party
 
 
 class RoundRobinExchange(Exchange):
-    """One target after the other, over all of them (rebalance) or over this producer's share (rescale).
+    """Sends to one target after the other, over all targets (rebalance) or over this producer's share (rescale).
 
-    Starts at the producer's own number, so that small epochs spread too.
+    Starts at the producer's own index, to spread small epochs too.
     """
 
     def __init__(self, outlet: Outlet, targets: range, start: int) -> None:
@@ -32,7 +32,7 @@ class RoundRobinExchange(Exchange):
 
 
 def share_of(producer: int, producers: int, targets: int) -> range:
-    """The targets that one of several producers feeds in a rescale: neighbours, each fed by as few as possible."""
+    """Return the targets that a producer feeds in a rescale: adjacent ones, each fed by few producers."""
     if targets >= producers:
         return range(producer * targets // producers, (producer + 1) * targets // producers)
     first = producer * targets // producers
@@ -40,7 +40,7 @@ def share_of(producer: int, producers: int, targets: int) -> range:
 
 
 class SingleExchange(Exchange):
-    """To one target: the subtask of the same number (forward), or the first (global)."""
+    """Sends to one target: the subtask with the same index (forward), or the first (global)."""
 
     def __init__(self, outlet: Outlet, index: int) -> None:
         super().__init__(outlet)
@@ -51,7 +51,7 @@ class SingleExchange(Exchange):
 
 
 class BroadcastExchange(Exchange):
-    """To every target."""
+    """Sends to every target."""
 
     def process(self, value: Any) -> None:
         held = self._held(value)
@@ -60,24 +60,24 @@ class BroadcastExchange(Exchange):
 
 
 class ShuffleExchange(Exchange):
-    """Evenly, in no order anyone could rely on: a sequence that looks random and is the same at each attempt."""
+    """Distributes records evenly, in a pseudo-random order that is the same in each attempt."""
 
     def __init__(self, outlet: Outlet, producer: int) -> None:
         super().__init__(outlet)
         self._state = producer + 1
 
     def process(self, value: Any) -> None:
-        # A linear congruential generator (Knuth's MMIX constants); its high bits are the good ones.
+        # A linear congruential generator (Knuth's MMIX constants); the high bits are the most random ones.
         self._state = (self._state * 6364136223846793005 + 1442695040888963407) & 0xFFFF_FFFF_FFFF_FFFF
         self._add((self._state >> 33) % len(self._hops), self._held(value))
 
 
 class BadPartition(PenstockError):
-    """A partitioner returned something that is no target."""
+    """A partitioner returned something that is not the index of a target."""
 
 
 class CustomExchange(Exchange):
-    """Where the user's partitioner says: `partition(key, number of targets)`."""
+    """Sends to the target chosen by the user's partitioner: `partition(key, number of targets)`."""
 
     def __init__(
         self, outlet: Outlet, select: Callable[[Any], Any], partition: Callable[[Any, int], int], user: Party
@@ -93,8 +93,9 @@ class CustomExchange(Exchange):
             index = self._partition(self._select(value), count)
             if type(index) is not int or not 0 <= index < count:
                 raise BadPartition(
-                    f"The partitioner gave {index!r} for {count} partitions; it must give an int from 0 to {count - 1}."
+                    f"The partitioner returned {index!r} for {count} partitions; it must return an int from 0 to "
+                    f"{count - 1}."
                 )
-        except Exception as error:  # user code may raise anything
+        except Exception as error:  # user code can raise anything
             raise Blamed(self._user) from error
         self._add(index, self._held(value))

@@ -1,4 +1,4 @@
-"""What tasks know of the program: chains of operators, and the edges between them. `penstock.graph` builds them."""
+"""The program as tasks see it: chains of operators and the edges between them. `penstock.graph` builds them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class ChainedOperator:
     keyed: bool
     pickled: bytes
     output_type: bytes | None
-    """The declared type, pickled, to hold results to; None where the user declared none. A hint holds nobody."""
+    """The declared type, pickled, to check results against; None if the user declared none. Hints are not checked."""
     assigns_time: bool = False
-    """Whether it makes watermarks; what it is given counts for nothing."""
+    """Whether it generates watermarks; it ignores those of its input."""
     idle_timeout_ms: int | None = None
     parent_tag: str | None = None
-    """The side output of the parent that it reads; None for the main one."""
+    """The side output of the parent that it reads; None for the main output."""
 
 
 @dataclass(kw_only=True)
@@ -34,19 +34,19 @@ class Edge:
     id: int
     from_chain: int
     from_operator: int | None
-    """Position in the chain; None where the source itself feeds the edge."""
+    """Position in the chain; None if the source itself feeds the edge."""
     to_chain: int
     kind: str
     pickled_key: bytes | None = None
     """(selector, key type) of a key edge, (selector, partitioner) of a custom one."""
     pickled_type: bytes | None = None
-    """Declared type of the records, or the hint of it; None for pickled ones."""
+    """The declared or hinted type of the records; None for pickled records."""
     tag: str | None = None
-    """The side output that feeds it; None for the main one."""
+    """The side output that feeds it; None for the main output."""
     port: int = 0
-    """Which input of a two-input operator it feeds."""
+    """The index of the input that it feeds, for a two-input operator."""
     location: SourceLocation | None = None
-    """The user's line that said how records travel; None where none did."""
+    """The user's line that chose the partitioning; None if no line did."""
 
 
 @dataclass(kw_only=True)
@@ -54,34 +54,34 @@ class Chain:
     id: int
     level: int
     parallelism: int
-    """Number of subtasks; 0 for a source's chain, whose number is Spark's to choose."""
+    """Number of subtasks; 0 for a source's chain, because Spark chooses the number of its tasks."""
     max_parallelism: int
     own_parallelism: bool = False
-    """Whether the user gave an operator of it a parallelism of its own."""
+    """Whether the user set the parallelism of one of its operators."""
     operators: list[ChainedOperator] = field(default_factory=list)
     source_uid: str | None = None
     source_name: str = ""
     source_location: SourceLocation | None = None
     reader: str | None = None
     copied: bool = False
-    """Whether Spark streams a copy of its records that the job makes: those of a collection or a batch DataFrame."""
+    """Whether Spark streams a copy of its records made by the job: those of a collection or a batch DataFrame."""
     gives_time: bool = False
-    """Whether its records come with timestamps and watermarks of the source's own."""
+    """Whether the source itself assigns timestamps and emits watermarks."""
     dead_letters: bool = False
-    """Whether what the source cannot decode goes to a side output, the only one that a source has."""
+    """Whether records that the source cannot decode go to a side output, the only one that a source has."""
     pickled_source: bytes | None = None
-    """A source in Python, which its tasks read from."""
+    """A source in Python, which the tasks read."""
     inputs: list[int] = field(default_factory=list)
     """Edge ids."""
     outputs: list[int] = field(default_factory=list)
     first_target: int = 0
 
     def give_time(self) -> None:
-        """Let the source's records come with its own timestamps and watermarks."""
+        """Use the source's own timestamps and watermarks."""
         self.gives_time = True
 
     def add(self, operator: ChainedOperator, own_parallelism: bool) -> None:
-        """Append an operator. `own_parallelism`: whether the user gave it one."""
+        """Append an operator. `own_parallelism`: whether the user set its parallelism."""
         self.operators.append(operator)
         self.own_parallelism |= own_parallelism
 
@@ -92,7 +92,7 @@ class Chain:
 
 
 class Plan(Protocol):
-    """What a task needs of the physical graph (`penstock.graph.physical`), which it is a part of."""
+    """The part of the physical graph (`penstock.graph.physical`) that a task needs."""
 
     chains: list[Chain]
     edges: list[Edge]

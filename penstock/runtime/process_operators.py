@@ -1,4 +1,4 @@
-"""Process functions, with one input and with two."""
+"""Process functions with one and with two inputs."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class CoFlatMapOperator(CoProcessOperator):
 
 
 class CoMapOperator(CoProcessOperator):
-    """A result of None is no record, as in PyFlink."""
+    """Applies a CoMapFunction. As in PyFlink, a result of None emits nothing."""
 
     methods = ("map1", "map2")
 

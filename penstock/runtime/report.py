@@ -1,4 +1,4 @@
-"""A task's acknowledgement of an epoch, sent to the driver when its barriers are in and its state is written."""
+"""A task's acknowledgement of an epoch, sent to the driver after all barriers arrived and its state was written."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from penstock.state.ttl import Form
 
 
 class DeltaHandle(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """Where the changes of one operator subtask in one epoch are: a content-named file, or inline when small."""
+    """Refers to the changes of one operator subtask in one epoch: a content-named file, or inline if small."""
 
     name: str
-    """Content name; the path below the storage root where `inline` is None."""
+    """Content name; the path below the storage root if `inline` is None."""
     size: int
     entries: int
     blocks: list[int]
@@ -22,18 +22,18 @@ class DeltaHandle(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 class OperatorReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     uid: str
     states: dict[str, str]
-    """State name to the schema of its serializer."""
+    """Maps state names to the schemas of their serializers."""
     deltas: list[DeltaHandle]
     committable: bytes | None = None
-    """What a sink hands over for the second phase, opaque to everyone but the sink."""
+    """A sink's committable for the second phase, opaque to everything except the sink."""
     operator_state: dict[str, Share] = {}
-    """By the names of the states, all of this subtask's."""
+    """All operator state of this subtask, by state name."""
     timers: dict[str, dict[int, int]] = {}
-    """By kind and block of key groups, the time of the first timer."""
+    """The time of the earliest timer, by kind and block of key groups."""
     ttl: dict[str, Form] = {}
     """How states with TTL are stored, by name."""
     migrations: dict[str, tuple[bytes, ...]] = {}
-    """For states whose type has changed, from each version of it to the next."""
+    """The steps from each version of a state's type to the next, for states whose type has changed."""
 
 
 class ChannelCount(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -52,15 +52,15 @@ class Report(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     received: list[ChannelCount]
     operators: list[OperatorReport]
     watermarks: dict[str, dict[str, int]] = {}
-    """Where event time stands at the end: by operator uid, and by split for those that make watermarks in a source's
-    chain; under an empty name for all others."""
+    """Watermarks at the end of the epoch: by operator uid, and by split for operators that generate watermarks in a
+    source's chain, otherwise under an empty name."""
     idle: list[str] = []
-    """The operators that were, at the end: all inputs of the task were or, behind an operator that makes watermarks,
-    this was."""
+    """Operators that are idle at the end of the epoch: downstream of an operator that generates watermarks, if that
+    operator is idle, otherwise if all inputs of the task are."""
     active: list[str] = []
-    """The operators that make watermarks behind an exchange and had records."""
+    """Operators behind an exchange that generate watermarks and had records."""
     shown: dict[str, int] = {}
-    """In a source's chain whose splits have names: the watermark that functions have seen, by what makes it."""
+    """In a source's chain with named splits: the watermark that functions have seen, by uid of its generator."""
 
 
 encode_report = msgspec.msgpack.Encoder().encode

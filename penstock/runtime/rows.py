@@ -1,8 +1,8 @@
-"""What crosses a shuffle: rows of one schema, carrying buffers, barriers, reports and failures.
+"""The rows that cross a shuffle: one schema that carries buffers, barriers, reports and failures.
 
-A row is `(target, route, channel, seq, kind, payload)`. `target` is the partition of the next stage; `route`
-names the final destination, so that an edge which skips a level passes through it. Everything in a row must be
-a pure function of input and state: Spark compares the checksums of retried tasks and aborts when they differ.
+A row is `(target, route, channel, seq, kind, payload)`. `target` is the partition of the next stage. `route` is the
+final destination: an edge that skips a level passes through it. Everything in a row must be a pure function of input
+and state, because Spark compares the checksums of retried tasks and aborts if they differ.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from penstock.runtime.sharing import hold
 DATA, BARRIER, REPORT, FAILURE = 0, 1, 2, 3
 
 METRICS = 4
-"""Of what reaches the driver beside the rows, and so need not be the same at each attempt: TaskMetrics."""
+"""TaskMetrics, which reach the driver outside the rows and can therefore differ between attempts."""
 
 END_LEVEL = 0x7FFFFFFF
-"""The level of the driver: reports and failures are routed there, past every stage."""
+"""The driver's level: reports and failures are routed there, past every stage."""
 
 
 class ExchangeRow(NamedTuple):
-    """A row of the exchange. Made positionally: 0.33 µs each, 0.56 µs with keywords."""
+    """A row of the exchange. Created with positional arguments: 0.33 µs each, instead of 0.56 µs with keywords."""
 
     target: int
     route: int
@@ -66,47 +66,47 @@ def producer_of(channel: int) -> int:
 
 class WatermarkAt(msgspec.Struct, array_like=True, kw_only=True):
     position: int
-    """Records of the buffer before it."""
+    """Number of records in the buffer before it."""
     channel: str
     watermark: int
     idle: bool = False
-    """Whether the channel has become idle: nobody need wait for it."""
+    """Whether the channel has become idle: consumers do not wait for it."""
 
 
 class Buffer(msgspec.Struct, array_like=True, kw_only=True):
-    """Many records for one target. `keys` holds canonical key bytes, one per record, on keyed edges only."""
+    """Many records for one target. On keyed edges only, `keys` holds the encoded key of each record."""
 
     keys: list[bytes] | None
     values: bytes
     times: bytes | None = None
-    """Timestamps, 64 bits each, LEAST for none; None where no record has one."""
+    """Timestamps, 64 bits each, LEAST for a record without one; None if no record has one."""
     marks: list[WatermarkAt] = []
-    """Watermarks at their places in the order."""
+    """Watermarks with their positions among the records."""
 
 
 class Barrier(msgspec.Struct, array_like=True, kw_only=True):
-    """Ends one channel of one epoch with the counts of what it closes."""
+    """Ends one channel for one epoch, with the counts of buffers and records sent."""
 
     epoch: int
     buffers: int
     records: int
     checksum: int
-    """Of the channel's buffers, by `add_checksum`: another buffer in the place of one is noticed."""
+    """Checksum of the channel's buffers (`add_checksum`), to detect a replaced buffer."""
     failed: bool = False
-    """The producer failed: nothing after this channel can be complete."""
+    """Whether the producer failed: nothing downstream of this channel can be complete."""
     watermarks: dict[str, int] = {}
-    """Where the producer stood at the end: by split for a source, else under an empty name."""
+    """The producer's watermarks at the end: by split for a source, otherwise under an empty name."""
     idle: list[str] = []
-    """Which of these channels are idle."""
+    """The idle ones among these channels."""
 
 
 def add_checksum(total: int, payload: bytes, seq: int) -> int:
-    """`total` with a buffer at its place in the channel added, in whatever order they come."""
+    """Return `total` with a buffer's checksum added. The result is independent of the order of arrival."""
     return (total + xxhash.xxh3_64_intdigest(payload, seq)) & 0xFFFF_FFFF_FFFF_FFFF
 
 
 class Failure(msgspec.Struct, array_like=True, kw_only=True):
-    """Why a task could not finish its epoch, in words for the user."""
+    """Why a task could not finish its epoch, described for the user."""
 
     operator: str
     uid: str
@@ -114,15 +114,15 @@ class Failure(msgspec.Struct, array_like=True, kw_only=True):
     error: str
     """Class and message of the exception."""
     traceback: str
-    """The user's frames, already cleaned."""
+    """The traceback, limited to the user's frames."""
     from_user: bool = True
     headline: str = ""
-    """What is wrong, without the fix."""
+    """The description of the error, without the fix."""
     fix: str = ""
     record: str = ""
-    """The record that was processed, if one was."""
+    """The record being processed, if any."""
     locations: tuple[SourceLocation, ...] = ()
-    """The user's lines, innermost first; the line that declared the operator where none of the user's was running."""
+    """The user's lines, innermost first; the line that declared the operator if no user code was running."""
     retryable: bool = True
     """Whether a restart from the last checkpoint could help."""
     is_source: bool = False
@@ -130,13 +130,13 @@ class Failure(msgspec.Struct, array_like=True, kw_only=True):
 
 
 class Codec(NamedTuple):
-    """How the records of one edge become bytes: typed where the type is known, pickled otherwise."""
+    """Serialization of one edge's records: typed if the type is known, otherwise pickled."""
 
     encode_many: Callable[[list[Any]], bytes]
-    """Of at least one record, each held by `hold` if an operator gave it."""
+    """Encodes at least one record. Records of an operator must have passed through `hold`."""
     decode_many: Callable[[bytes], list[Any]]
     hold: Callable[[Any], Any]
-    """A record as it may be kept until its buffer is written, whatever its giver does with it."""
+    """Returns a form of a record that stays valid until its buffer is written, whatever the emitter changes."""
 
 
 def _pickle_many(values: list[Any]) -> bytes:
@@ -144,7 +144,7 @@ def _pickle_many(values: list[Any]) -> bytes:
     if Frozen in kinds:
         return _ONE_BY_ONE + encode_struct([v.data if type(v) is Frozen else to_pickle(v) for v in values])
     if kinds == {Row}:
-        # Rows of one shape, as a Spark source gives them, travel as lists of their values: a third of the cost.
+        # Rows of one shape, as from a Spark source, travel as lists of their values, at a third of the cost.
         names = names_of(values[0])
         bare = values_of_inserts(values, names)
         if len(bare) == len(values):
@@ -164,11 +164,11 @@ def _unpickle_many(data: bytes) -> list[Any]:
 
 
 COLUMNS, TYPED, _ROWS, _OBJECTS, _ONE_BY_ONE = b"C", b"T", b"R", b"O", b"1"
-"""What the first byte says of a buffer's values. `RowBatch.take` writes columns, `hinted_codec` typed ones."""
+"""The first byte of a buffer's values: its encoding. `RowBatch.take` writes columns, `hinted_codec` typed values."""
 _decode_each = msgspec.msgpack.Decoder(list[bytes]).decode
 
 PICKLED = Codec(_pickle_many, _unpickle_many, hold)
-"""For records without a declared type. Both ends are tasks of one job, so nothing foreign is unpickled."""
+"""For records without a declared type. Both ends are tasks of one job, so no foreign data is unpickled."""
 
 encode_struct = msgspec.msgpack.Encoder().encode
 decode_buffer = msgspec.msgpack.Decoder(Buffer).decode

@@ -1,7 +1,8 @@
-"""Records that are kept beyond the call that gave them must be the keeper's own.
+"""Copies of records that are kept longer than the call that passed them.
 
-A function may give the same object again and again, changed in between. Whoever holds a record until a buffer is full
-or an epoch ends would then hold its last content many times over, and results would depend on the size of epochs.
+A function can emit the same object repeatedly and change it in between. An operator that keeps a record until a buffer
+is full or an epoch ends would then hold the object's last content several times, and results would depend on the size
+of epochs.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ SCALARS = frozenset(
         uuid.UUID,
     }
 )
-"""Types whose values cannot change; exact types, for a subclass may have attributes."""
+"""Types with immutable values. Exact types only, because a subclass can have attributes."""
 
 _flat = SCALARS.issuperset
 
 
 def hold(value: Any) -> Any:
-    """`value` if it cannot change; otherwise a copy, or a Frozen where copying means writing it.
+    """Return `value` if it cannot change; otherwise a copy, or a Frozen if copying requires serializing it.
 
     Hot path: 0.05 µs for a scalar, 0.2 µs for a pair of scalars, 0.5 µs for a Row of two, 0.7 µs for a nested list.
     """
@@ -55,10 +56,10 @@ def hold(value: Any) -> Any:
 
 
 def independent(value: Any) -> Any:
-    """A record like `value` that shares nothing with it that could change.
+    """Return a copy of `value` that shares no mutable object with it.
 
-    Hot path: 0.3 µs for a pair of scalars, 0.4 µs for a list or dict of some, 0.6 µs for an object with two, 2 µs and
-    more for anything nested, which is written and read.
+    Hot path: 0.3 µs for a pair of scalars, 0.4 µs for a list or dict of scalars, 0.6 µs for an object with two, 2 µs
+    and more for anything nested, which is serialized and deserialized.
     """
     kind = type(value)
     if kind is tuple or kind in SCALARS or kind is list or kind is dict or kind is Row:
@@ -74,11 +75,11 @@ def independent(value: Any) -> Any:
 
 
 def handed_on(value: Any) -> Any:
-    """As `independent`, for a record on its way to a chained function. One that cannot be copied, such as a generator,
-    is handed on as the same object."""
+    """Like `independent`, for a record passed to a chained function. A record that cannot be copied, such as a
+    generator, is passed on as the same object."""
     try:
         return independent(value)
-    except Exception:  # pickling runs arbitrary code and may raise anything
+    except Exception:  # pickling runs arbitrary code and can raise anything
         return value
 
 
@@ -86,7 +87,7 @@ _plain: dict[type, bool] = {}
 
 
 def _is_plain(kind: type) -> bool:
-    """Whether objects of a class are their `__dict__` and nothing else, and so are copied by copying it."""
+    """Return whether objects of a class consist only of their `__dict__` and can be copied by copying it."""
     known = _plain.get(kind)
     if known is None:
         if len(_plain) > 10_000:

@@ -1,4 +1,4 @@
-"""The ends of streams."""
+"""Operators at the end of a stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WRITERS = "writers"
 
 
 class SinkOperator(Operator):
-    """Hands the records of an epoch to a sink writer. Its snapshot becomes the committable in the manifest."""
+    """Passes an epoch's records to a sink writer. Its snapshot becomes the committable in the manifest."""
 
     def __init__(self, sink: Any) -> None:
         super().__init__(None)
@@ -28,7 +28,7 @@ class SinkOperator(Operator):
         super().open(context, emit)
         context.of_record = context.function_context(self)
         self.writer = self.sink.create_writer(context)
-        self.process = self.writer.write  # type: ignore[method-assign]  # a call less per record: 0.03 µs
+        self.process = self.writer.write  # type: ignore[method-assign]  # saves a call per record: 0.03 µs
 
     def restore(self, states: dict[str, Share]) -> None:
         self.writer.restore(states[WRITERS].elements if WRITERS in states else [])
@@ -51,7 +51,7 @@ class SinkOperator(Operator):
 
 
 class SinkFunctionOperator(Operator):
-    """Calls a user's `invoke` for every record, at once: a record of an epoch that is run again is seen again."""
+    """Calls a user's `invoke` for every record immediately, and again for every record of an epoch that runs again."""
 
     kind = "Sink"
 
@@ -59,7 +59,7 @@ class SinkFunctionOperator(Operator):
         super().open(context, emit)
         invoke = getattr(self.function, "invoke", None)
         if invoke is None:
-            # A call less per record in both cases, 0.03 µs.
+            # Saves a call per record in both cases: 0.03 µs.
             self.process = self.function  # type: ignore[method-assign]
         else:
             given = context.function_context(self)

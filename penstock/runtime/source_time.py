@@ -1,4 +1,4 @@
-"""The event time that a source gives its records itself, split by split."""
+"""Event time assigned by a source itself, per split."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from penstock.runtime.watermarks import GREATEST, LEAST
 
 
 class SourceTime:
-    """Passes a source's records on with their timestamps, and its watermarks between them. For one epoch of a task."""
+    """Passes on a source's records with their timestamps and watermarks. Created per task and epoch."""
 
     def __init__(self, run: ChainRun) -> None:
         self._run = run
         self.reached: dict[str, int] = {}
-        """By split, the watermarks that the source itself gave."""
+        """The source's own watermarks, by split."""
         self.begins: dict[str, int] = {}
-        """By split, where these stood at the last checkpoint."""
+        """The source's own watermarks at the last checkpoint, by split."""
 
     def feed(self, records: Records, roots: list[Callable[[Records], None]], marks: list[Mark]) -> None:
-        """Of a source whose records may come with timestamps, and with watermarks between them."""
+        """Feed records that can carry timestamps and have watermarks between them."""
         moment = self._run.moment
         channel = moment.channel
         for record in records:
             if channel not in self.reached:
                 self._begin_split(channel, marks)
             if type(record) is Watermark:
-                # The greatest one is for the end of the input, which is not the source's to say.
+                # The greatest timestamp is reserved for the end of the input, which a source cannot announce.
                 watermark = min(record.timestamp, GREATEST - 1)
                 if watermark > self.reached[channel] and not self._run.graph.batch:
                     self.reached[channel] = watermark

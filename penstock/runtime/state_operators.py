@@ -1,4 +1,4 @@
-"""Operators that keep the state themselves: rolling reduces, and the `with_state` shortcuts."""
+"""Operators that manage state themselves: rolling reduces, and the `with_state` shortcuts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ReduceOperator(Operator):
-    """Emits the reduced value for every record; in a batch only the last one of each key, at the end of the input."""
+    """Emits the reduced value for every record; in a batch, only each key's final value at the end of the input."""
 
     keyed = True
 
@@ -31,12 +31,12 @@ class ReduceOperator(Operator):
         descriptor = ValueStateDescriptor("_reduce", self.value_type if hint is None else hint.spec)
         if hint is not None:
             descriptor.use_hint(hint.spec)
-            # Decided here and not per record: one branch less, 0.015 µs.
+            # Decided once instead of per record: one branch less, 0.015 µs.
             self.process = self._process_hinted  # type: ignore[method-assign]
         self.state = context.get_state(descriptor)
         if self.batch:
             self.context = context
-            # As above; through `process` it would be a call more, 0.03 µs.
+            # As above; going through `process` would add a call, 0.03 µs.
             self.process = self._reduced  # type: ignore[method-assign]
 
     def process(self, value: Any) -> None:
@@ -49,7 +49,7 @@ class ReduceOperator(Operator):
         self.emit(self._reduced(value))
 
     def _reduced(self, value: Any) -> Any:
-        """Where nothing is to be emitted, or what the state holds may be Frozen."""
+        """Reduce without emitting; the stored value can be Frozen."""
         current = self._current()
         result = value if current is None else self.call(current, value)
         self.state.update(result)
@@ -66,7 +66,7 @@ class ReduceOperator(Operator):
 
 
 class WithStateOperator(Operator):
-    """map, flat_map or filter whose function is given (value, state or None) and gives (result, new state or None)."""
+    """map, flat_map or filter with a function that maps (value, state or None) to (result, new state or None)."""
 
     keyed = True
 
@@ -85,14 +85,14 @@ class WithStateOperator(Operator):
         if not isinstance(given, tuple) or len(given) != 2:
             raise WrongResult(
                 f"{describe(self.function)} returned {type(given).__name__}; {self.how}_with_state needs "
-                f"(result, new state), with None as new state to clear it."
+                f"(result, new state), where a new state of None clears it."
             )
         result, state = given
         try:
             self.state.update(state)
         except StateError as error:
             raise WrongResult(
-                f"{describe(self.function)} gave a new state that is not of the state's type, which is "
+                f"{describe(self.function)} returned a new state that does not match the state's type, which is "
                 f"{self._state_origin()}: {error}"
             ) from None
         if self.how == "map":
@@ -106,5 +106,5 @@ class WithStateOperator(Operator):
 
     def _state_origin(self) -> str:
         if self.state_hint is None:
-            return f"the state_type given to {self.how}_with_state"
-        return f"that of the annotation of {self.state_hint.origin}; state_type=... overrides it"
+            return f"the state_type passed to {self.how}_with_state"
+        return f"taken from the annotation of {self.state_hint.origin}; state_type=... overrides it"

@@ -52,7 +52,7 @@ from penstock.state.key_groups import range_of_subtask
 
 
 class Task:
-    """Runs one epoch of one chain and subtask. The rows it yields go to the next stage, or to the driver."""
+    """Runs one epoch of one chain and subtask, and yields rows for the next stage or the driver."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Task:
         producer: int,
         caught: tuple[type[BaseException], ...] = (Exception, SystemExit),
     ) -> None:
-        """`caught`: what user code can raise and the driver is to hear of as a failure of its operator."""
+        """`caught` has the exceptions of user code to report to the driver as failures of the operator."""
         self._run = run
         self._producer = producer
         self._caught = caught
@@ -71,7 +71,7 @@ class Task:
         self.failed = False
 
     def over_rows(self, epoch: TaskEpoch, rows: Iterable[ExchangeRow]) -> Iterator[ExchangeRow]:
-        """For a chain behind an exchange."""
+        """Run the epoch of a chain behind an exchange."""
         run = self._run
         inbox = Inbox(epoch.number, run.expected_channels())
         try:
@@ -100,7 +100,7 @@ class Task:
             inbox.close()
 
     def over_records(self, epoch: TaskEpoch, batches: Iterable[Records | OfSplit]) -> Iterator[ExchangeRow]:
-        """For a source's chain: records come from Spark, batch by batch."""
+        """Run the epoch of a source's chain, whose records come from Spark in batches."""
         run = self._run
         moment = run.moment
 
@@ -132,7 +132,7 @@ class Task:
         yield from self._run_epoch(epoch, feed, list)
 
     def _read_timed(self, epoch: TaskEpoch, inbox: Inbox, roots: list[Callable[[Records], None]]) -> Iterator[int]:
-        """As `_read`, with the watermarks at their places between the records."""
+        """Like `_read`, with the watermarks at their positions between the records."""
         run = self._run
         times = epoch.times()
         inflow = Inflow(run, times, epoch.timestamp, inbox.barriers())
@@ -186,17 +186,20 @@ class Task:
             yield len(values)
 
     def prepare(self, epoch: TaskEpoch) -> Iterator[ExchangeRow]:
-        """Open the chain as an epoch does, with what the last checkpoint holds of it, and no more. Gives a failure."""
+        """Open the chain with its state in the last checkpoint, without running the epoch. Yields any failure."""
         try:
             self.open(epoch)
             self._run.prepared_for = epoch.lineage, epoch.number
-        except self._caught as error:  # as in an epoch
+        except self._caught as error:  # as in `_run_epoch`
             yield self._failure(error)
 
     def open(self, epoch: TaskEpoch) -> bool:
-        """Whether the chain, now open, holds what the last checkpoint has of it; if not, functions are new if need be.
+        """Open the chain, and return whether it already holds its state in the last checkpoint.
 
-        Raises StateTypeChanged for a state whose stored values cannot become those of its declared type.
+        If it does not, functions with operator state are replaced by new ones, unless they were just prepared.
+
+        Raises:
+            StateTypeChanged: Stored values of a state cannot be converted to its declared type.
         """
         run = self._run
         stands = run.stateful and run.is_current(epoch.lineage, epoch.number - 1, epoch.state.history)
@@ -244,9 +247,9 @@ class Task:
                 records += count
                 if out:
                     yield from out.drain()
-            # What follows belongs to no record.
+            # The remaining work does not belong to a record.
             run.moment.timestamp = None
-            # Those that this epoch's records set for a time that has come.
+            # Timers that this epoch's records set and that are already due.
             run.tick()
             for operator in run.operators:
                 operator.end_epoch()
@@ -262,7 +265,7 @@ class Task:
             reports = snapshot(run, epoch)
         except GeneratorExit:
             raise
-        except self._caught as error:  # user code may raise anything; it travels to the driver as a row of its own
+        except self._caught as error:  # user code can raise anything; the driver receives it as a row
             out.clear()
             yield self._failure(error)
             yield from self._give_up(epoch)
@@ -293,7 +296,7 @@ class Task:
         epoch.probe("reported")
 
     def _stand(self, epoch: TaskEpoch) -> None:
-        """Let event time go on from the last checkpoint."""
+        """Resume event time from the last checkpoint."""
         run, times = self._run, epoch.times()
         if run.chain.source_uid is None:
             stand(run, self._producer, times, epoch.timestamp)
@@ -317,7 +320,7 @@ class Task:
         return restored(self._run.chain, self._producer, uid, epoch.number - 1, epoch.state.history)
 
     def _give_up(self, epoch: TaskEpoch) -> Iterator[ExchangeRow]:
-        """Close every channel as failed, so that no task downstream waits for or trusts what was sent."""
+        """Close every channel as failed: downstream tasks then neither wait for nor use this task's output."""
         self.failed = True
         self._out.clear()
         for exchange in self._run.exchanges(self._producer, self._out).values():

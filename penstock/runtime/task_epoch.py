@@ -12,7 +12,7 @@ from penstock.state.access import StateAccess
 
 @dataclass
 class TaskEpoch:
-    """What changes for a task from epoch to epoch."""
+    """The parameters of a task that change from epoch to epoch."""
 
     number: int
     ends_input: bool
@@ -21,18 +21,18 @@ class TaskEpoch:
     timestamp: int = 0
     """Processing time, in milliseconds: the same for every task and attempt of the epoch."""
     probe: Callable[[str], None] = lambda point: None
-    """Told where the task stands; crash tests die there."""
+    """Called with the name of each point that the task reaches; crash tests kill the process there."""
     metrics: Callable[[bytes], None] = lambda measured: None
-    """Given the task's TaskMetrics, just before its report. May be called again by a retried task."""
+    """Called with the task's TaskMetrics, just before its report. A retried task can call it again."""
     single_epoch: bool = False
-    """Whether it is the whole job: its state ends with it."""
+    """Whether the job consists of this epoch only: its state is discarded afterwards."""
     token: str = ""
-    """Of the driver that runs the epoch."""
+    """Identifies the driver that runs the epoch."""
     jumped: int = 0
-    """By how many milliseconds the clock jumped forward since the epoch before; no channel was silent for them."""
+    """How far the clock jumped forward since the previous epoch, in milliseconds; this does not count as idleness."""
 
     def times(self) -> Times:
-        """Where event time stood at the last checkpoint, by the clock of this epoch."""
+        """Return event-time progress at the last checkpoint, adjusted to this epoch's clock."""
         return after_jump(self.state.history.times(), self.jumped)
 
     @property

@@ -1,4 +1,4 @@
-"""The state of a task: what it goes on from, and what it reports at the end of an epoch."""
+"""The state of a task: restored at the start of an epoch, reported at the end."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from penstock.state.ttl import Form
 
 
 def restored(chain: Chain, subtask: int, uid: str, checkpoint: int, history: StateHistory) -> Restored:
-    """What a subtask goes on from, of an operator's own state."""
+    """Return the operator state that a subtask resumes from."""
     if history.wanted is None:
         return Restored(None, {})
     return Restored(checkpoint, history.operator_state(uid, subtask, chain.parallelism, chain.max_parallelism))
 
 
 def restore_forms(run: ChainRun, history: StateHistory, timestamp: int) -> None:
-    """Tell the states of a chain how they are stored, before they are registered."""
+    """Restore how the states of a chain are stored. Called before they are registered."""
     assert run.overlay is not None
     uid = run.chain.operators[0].uid
     stood = history.times().get(uid)
@@ -34,7 +34,7 @@ def restore_forms(run: ChainRun, history: StateHistory, timestamp: int) -> None:
 
 
 def fit_types(run: ChainRun, stored: Mapping[str, StoredType]) -> None:
-    """Let the keyed states of a chain read what is stored, or raise StateTypeChanged."""
+    """Adapt the keyed states of a chain to their stored types, or raise StateTypeChanged."""
     assert run.overlay is not None
     head = run.operators[0]
     hint = head.state_hint
@@ -43,7 +43,7 @@ def fit_types(run: ChainRun, stored: Mapping[str, StoredType]) -> None:
 
 
 def snapshot(run: ChainRun, epoch: TaskEpoch) -> list[OperatorReport]:
-    """What the operators of a chain report of their state at the end of an epoch. Writes the delta."""
+    """Return the reports of a chain's operators at the end of an epoch, and write the delta."""
     reports = []
     held: dict[str, dict[str, Share]] = {}
     for place, operator in enumerate(run.operators):

@@ -1,4 +1,4 @@
-"""Timers as user functions see them, and what fires them."""
+"""Timers as seen by user functions, and the clocks that fire them."""
 
 from __future__ import annotations
 
@@ -15,33 +15,35 @@ if TYPE_CHECKING:
 
 
 class TimeDomain(Enum):
-    """Which clock a timer goes by."""
+    """The clock of a timer."""
 
     EVENT_TIME = 0
     PROCESSING_TIME = 1
 
 
 class OfTimer:
-    """What the context of `on_timer` says of the timer. One object for all timers of a subtask: `begin` before each."""
+    """The timer's part of the context passed to ``on_timer``. A subtask uses one object for all timers."""
 
     def begin(self, time: int, domain: TimeDomain) -> None:
+        """Set the current timer, before each call of ``on_timer``."""
         self._time = time
         self._domain = domain
 
     def timestamp(self) -> int:
-        """The time the timer was set for."""
+        """Return the time for which the timer was set."""
         return self._time
 
     def time_domain(self) -> TimeDomain:
+        """Return whether the timer runs on event time or processing time."""
         return self._domain
 
 
 class NoTimers(PenstockError):
-    """A timer was set where there is no key: timers belong to a key, as keyed state does."""
+    """A timer was set without a current key. Like keyed state, timers belong to a key."""
 
 
 class StateClock:
-    """The times by which state with TTL ages."""
+    """The clocks that expire state with TTL."""
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
@@ -50,7 +52,7 @@ class StateClock:
         return self._operator.moment.processing_time
 
     def event_time(self) -> int:
-        """The watermark. Before the first one and after the last, the time of the record or timer at hand."""
+        """Return the watermark; before the first and after the final one, the time of the current record or timer."""
         operator = self._operator
         watermark = operator.watermark
         if watermark in (LEAST, GREATEST):
@@ -60,7 +62,7 @@ class StateClock:
 
 
 class TimerService:
-    """The current times, and the timers of the current key. Times are milliseconds since the epoch."""
+    """Provides the current times, and the timers of the current key. Times are milliseconds since 1970-01-01."""
 
     def __init__(self, operator: Operator, overlay: Overlay | None) -> None:
         self._operator = operator
@@ -68,24 +70,27 @@ class TimerService:
         operator.shows_watermark = True
 
     def current_processing_time(self) -> int:
-        """The clock of the epoch: the same for all its records."""
+        """Return the epoch's processing time, which is the same for all its records."""
         return self._operator.moment.processing_time
 
     def current_watermark(self) -> int:
+        """Return the current event-time watermark."""
         return self._operator.watermark
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        """Call `on_timer` when the watermark reaches this time. For one key and time there is one timer."""
+        """Call ``on_timer`` when the watermark reaches this time. There is one timer per key and time."""
         self._timers(TimeDomain.EVENT_TIME).register(check_time(timestamp))
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        """Call `on_timer` in the first epoch whose clock has reached this time; one is run for it if need be."""
+        """Call ``on_timer`` in the first epoch at or after this processing time; an epoch is started if necessary."""
         self._timers(TimeDomain.PROCESSING_TIME).register(check_time(timestamp))
 
     def delete_event_time_timer(self, timestamp: int) -> None:
+        """Delete the current key's event-time timer for this time, if it exists."""
         self._timers(TimeDomain.EVENT_TIME).delete(check_time(timestamp))
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
+        """Delete the current key's processing-time timer for this time, if it exists."""
         self._timers(TimeDomain.PROCESSING_TIME).delete(check_time(timestamp))
 
     def _timers(self, domain: TimeDomain) -> Timers:
@@ -93,13 +98,13 @@ class TimerService:
             raise NoTimers(
                 f"Operator '{self._operator.name}' (uid '{self._operator.uid}') sets a timer, but its stream is not "
                 f"keyed.",
-                fix="Call key_by(...) before it: a timer belongs to a key.",
+                fix="Call key_by(...) before this operator: a timer belongs to a key.",
                 locations=(self._operator.location,),
             )
         if not hasattr(self._operator.function, "on_timer"):
             raise NoTimers(
                 f"Operator '{self._operator.name}' (uid '{self._operator.uid}') sets a timer, but its function has no "
-                f"method for it.",
+                f"on_timer method.",
                 fix="Write a KeyedProcessFunction with on_timer(self, timestamp, ctx).",
                 locations=(self._operator.location,),
             )
@@ -107,10 +112,14 @@ class TimerService:
 
 
 def check_time(timestamp: int) -> int:
-    """Return the time of a timer, if it can be one."""
+    """Return the time of a timer if it is valid."""
     if type(timestamp) is not int or not -(2**63) <= timestamp < 2**63:
         raise PenstockError(
-            f"A timer is set for a time in whole milliseconds, an int of 64 bits, not {timestamp!r}.",
-            fix="Convert it to milliseconds since 1970." if type(timestamp) is int else "Write int(...) around it.",
+            f"The time of a timer must be an int of at most 64 bits, in milliseconds, not {timestamp!r}.",
+            fix=(
+                "Convert it to milliseconds since 1970-01-01."
+                if type(timestamp) is int
+                else "Convert it to an int with int(...)."
+            ),
         )
     return timestamp

@@ -1,4 +1,4 @@
-"""The time side of an edge: timestamps beside records, watermarks at their places between them."""
+"""The timestamps and watermarks of an edge: timestamps per record, watermarks between records."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from penstock.runtime.watermarks import GREATEST, LEAST
 
 
 class Tracks:
-    """For one exchange and epoch. A watermark is put before the next record of each target, so that a target gets at
-    most one for each record, however many there were; the last ones ride in the barrier."""
+    """Collects timestamps and watermarks for one exchange and epoch.
+
+    A watermark is sent before the next record of each target, so a target gets at most one per channel and record. The
+    last ones travel in the barrier.
+    """
 
     def __init__(self, moment: Moment, targets: int) -> None:
         self._moment = moment
         self._times = [array("q") for _ in range(targets)]
         self._marks: list[list[WatermarkAt]] = [[] for _ in range(targets)]
         self.current: dict[str, int] = {}
-        """By channel, the last watermark."""
+        """The latest watermark, by channel."""
         self.idle: set[str] = set()
         self._changed: dict[str, int] = {}
         self._version = 0
@@ -26,11 +29,11 @@ class Tracks:
 
     def mark(self, watermark: int | None, channel: str) -> None:
         if watermark == GREATEST:
-            # The end of the input: each task comes to it by itself, when it has read all that was sent to it.
+            # The end of the input: each task detects it by itself, once it has read all its input.
             return
         if watermark is None:
             if channel and channel not in self.current:
-                # A split that ended without making any watermark is no channel.
+                # A split that ended without a watermark is not a channel.
                 return
             self.current.setdefault(channel, LEAST)
             self.idle.add(channel)
@@ -41,7 +44,7 @@ class Tracks:
         self._changed[channel] = self._version
 
     def note(self, target: int) -> None:
-        """A record is about to be added to a target's buffer."""
+        """Record the timestamp of a record that is about to be added to a target's buffer."""
         times = self._times[target]
         if self._seen[target] != self._version:
             seen = self._seen[target]
@@ -58,13 +61,13 @@ class Tracks:
             times.append(LEAST if timestamp is None else timestamp)
         except (OverflowError, TypeError):
             raise WrongTimestamp(
-                f"A record has the timestamp {timestamp!r}; it must be a whole number of milliseconds that 64 bits "
-                f"hold.",
-                fix="Let the source give an int: milliseconds since 1970.",
+                f"A record has the timestamp {timestamp!r}; it must be an int, in milliseconds, that fits into 64 "
+                f"bits.",
+                fix="Make the source return an int: milliseconds since 1970-01-01.",
             ) from None
 
     def take(self, target: int) -> tuple[bytes, list[WatermarkAt]]:
-        """What belongs to the buffer that is about to be sent."""
+        """Return the timestamps and watermarks of the buffer that is about to be sent."""
         times, marks = self._times[target].tobytes(), self._marks[target]
         self._times[target] = array("q")
         self._marks[target] = []

@@ -1,13 +1,13 @@
-"""How the watermarks of many channels become that of one task: the smallest of those that count."""
+"""Combines the watermarks of a task's channels: the smallest of the channels that count."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
 LEAST = -(2**63)
-"""Before any watermark."""
+"""Lower than any watermark."""
 GREATEST = 2**63 - 1
-"""The watermark of ended input: nothing can be late any more."""
+"""The watermark at the end of the input: nothing can be late any more."""
 
 
 class _Channel:
@@ -21,18 +21,18 @@ class _Channel:
 class Valve:
     """The watermark of a task over its channels. It never moves backwards.
 
-    A channel counts unless it is idle or behind the task's watermark: one that wakes up behind counts again when it has
-    caught up. The task's watermark is the smallest of the channels that count. If all channels are idle, it is that of
-    the channel that is furthest ahead; if the only active ones are behind, it stays. So it follows from where the
-    channels and the task stand, and an epoch that begins with what the manifest holds of both goes on as if there had
-    been no cut.
+    A channel counts unless it is idle or behind the task's watermark; a channel that becomes active behind the task
+    counts again once it has caught up. The task's watermark is the smallest of the channels that count. If all channels
+    are idle, it is the largest of their watermarks; if the only active channels are behind, it does not move. The
+    watermark is therefore a function of the positions of the channels and the task, and an epoch that starts from the
+    manifest continues as if there had been no epoch boundary.
 
-    These are the rules of Flink's StatusWatermarkValve, but for two cases in which Flink's waits for the next
-    watermark, or for ever: here a channel that becomes active ahead of the task counts at once, and the last channel
-    that becomes idle lets the task advance also if it was behind.
+    These are the rules of Flink's StatusWatermarkValve, except for two cases in which Flink waits for the next
+    watermark, possibly forever: here, a channel that becomes active ahead of the task counts immediately, and the last
+    channel to become idle lets the task advance even if that channel was behind.
 
-    `advance(watermark)` is called with every step, `rest()` when the task has become idle because all channels are, and
-    `wake()` when it no longer is.
+    `advance(watermark)` is called for every step, `rest()` when the task becomes idle because all channels are, and
+    `wake()` when it becomes active again.
     """
 
     def __init__(
@@ -50,30 +50,30 @@ class Valve:
         self._channels: dict[Hashable, _Channel] = {}
 
     def open(self, channel: Hashable, watermark: int = LEAST, idle: bool = False) -> None:
-        """Add a channel as it stood. All are to be there before the first of them moves."""
+        """Add a channel at its previous position. All channels must be added before one of them moves."""
         self._channels[channel] = _Channel(watermark, idle)
 
     def knows(self, channel: Hashable) -> bool:
         return channel in self._channels
 
     def settle(self) -> None:
-        """All channels are there: take the step that they allow together."""
+        """Advance as far as the channels allow, once all of them have been added."""
         self._step()
 
     def mark(self, channel: Hashable, watermark: int) -> None:
-        """The channel is active, and has got this far."""
+        """Advance an active channel to this watermark."""
         moved = self._channels[channel]
         if moved.idle:
             self.activate(channel)
         before = moved.watermark
         if watermark > before:
             moved.watermark = watermark
-            # While any channel counts, the smallest of these is the task's own watermark.
+            # While any channel counts, the smallest of their watermarks is the task's own.
             if before <= self.watermark <= watermark:
                 self._step()
 
     def activate(self, channel: Hashable) -> None:
-        """Records come again."""
+        """Make a channel active: it has records again."""
         moved = self._channels[channel]
         if not moved.idle:
             return
@@ -84,7 +84,7 @@ class Valve:
         self._step()
 
     def suspend(self, channel: Hashable, watermark: int = LEAST) -> None:
-        """No records for long: the others need not wait for it. `watermark`: where the channel was when it stopped."""
+        """Make a channel idle: the others do not wait for it. `watermark`: the channel's last position."""
         moved = self._channels[channel]
         if watermark > moved.watermark:
             self.mark(channel, watermark)

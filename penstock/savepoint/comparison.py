@@ -1,6 +1,6 @@
-"""A program against a savepoint, before anything starts: what would become of each state and position.
+"""Compare a program with a savepoint without starting the job: what would happen to each state and position.
 
-To learn which states functions ask for, they are opened and closed here, as a task would; no record is processed, and
+Functions are opened and closed here, as in a task, to learn which states they declare. No record is processed and
 nothing is written.
 """
 
@@ -26,8 +26,8 @@ RESTORED = "restored"
 EMPTY = "starts empty"
 DROPPED = "dropped"
 INCOMPATIBLE = "incompatible"
-UNUSED = "not asked for"
-"""It is kept, and no function asked for it when it was opened. One that asks later is given it."""
+UNUSED = "not declared"
+"""The state is kept, but no function declared it on opening. A function that declares it later receives it."""
 
 
 class StateVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,14 +52,14 @@ class SourceVerdict(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     verdict: str
     records: int = 0
-    """Read when the savepoint was made."""
+    """Records read when the savepoint was made."""
     positions: list[str] = []
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     savepoint: str
     job: str
-    """That the savepoint is of."""
+    """Name of the job that the savepoint was made from."""
     operators: list[OperatorVerdict]
     sources: list[SourceVerdict]
     problem: str = ""
@@ -72,9 +72,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare(graph: PhysicalGraph, sources: list[str], settings: RestoreSettings) -> Comparison:
-    """What a job of this graph would be given. Raises a SavepointError where there is no savepoint to be read.
+    """Return what a job with this graph would restore. Raises SavepointError if the savepoint cannot be read.
 
-    `sources`: the uid of each line of Spark's offsets, as the program's plan will have them.
+    `sources`: the source uid for each line of Spark's offsets in the program's plan.
     """
     storage = settings.storage
     metadata = load_savepoint(storage)
@@ -110,9 +110,9 @@ def _operators(graph: PhysicalGraph, metadata: Metadata) -> Iterator[OperatorVer
         head = run.operators[0] if run.overlay is not None else None
         reason = ""
         try:
-            # Nothing is to be written, so sinks stay closed.
+            # Sinks stay closed, because nothing must be written.
             run.open(wanted=partial(_declares_state, head))
-        except Exception as error:  # user code may raise anything
+        except Exception as error:  # user code can raise anything
             failure = describe_failure(error, run.operators, party_of(run.operators[0]), 0)
             reason = f"Operator '{failure.operator}' (uid '{failure.uid}') could not be opened: {error}"
         for operator in run.operators:
@@ -144,7 +144,7 @@ def _states(run: ChainRun, operator: Operator, keyed: bool, saved: SavedOperator
         if saved is not None and any(saved.snapshot.timers.values()):
             yield StateVerdict(name="timers", verdict=RESTORED)
     elif not operator.keeps_state and saved is not None:
-        # Of a sink's writers, which know themselves what they wrote.
+        # Sink writers interpret their stored state themselves.
         yield from (StateVerdict(name=name, verdict=RESTORED) for name in saved.operator_state())
     if operator.keeps_state:
         shares = {} if saved is None else saved.snapshot.operator_state
@@ -188,7 +188,7 @@ def _each(stored: dict[str, StoredType], declared: dict[str, Any], what: str, la
 
 
 def _gone(graph: PhysicalGraph, metadata: Metadata) -> Iterator[OperatorVerdict]:
-    """What the savepoint has of operators that the program has not."""
+    """Return the savepoint's operators that the program does not have."""
     uids = graph.chains_by_uid().keys()
     for uid, saved in metadata.operators.items():
         if uid not in uids and saved.has_state:

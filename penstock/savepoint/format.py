@@ -1,10 +1,10 @@
-"""A savepoint: a job's state and positions in a directory of their own, in any storage, to be moved and copied.
+"""The savepoint format: a job's state and positions in one self-contained directory that can be moved and copied.
 
-    _metadata            what is in it; published last: without it there is no savepoint
-    state/<hash>.arrow   a block of an operator's keyed state, as in the bases of checkpoints
+    _metadata            the contents; published last, so a directory without it is not a savepoint
+    state/<hash>.arrow   a block of an operator's keyed state, in the format of checkpoint bases
 
-All names in it are relative. A driver that dies while it makes or removes one leaves a savepoint or none: what is then
-left over has no `_metadata`, is listed as incomplete, and can be disposed of.
+All names are relative. A driver that dies while it makes or removes a savepoint leaves either a complete savepoint or
+leftovers without `_metadata`, which are listed as incomplete and can be disposed of.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from penstock.state.object_storage import ObjectStorage
 from penstock.state.storage import MissingObject, StorageError
 
 FORMAT = 2
-"""Before 2, no state's type had versions. All are read."""
+"""Version 2 added versioned state types. All versions can be read."""
 METADATA = "_metadata"
 PREFIX = "savepoint-"
 _MAGIC = b"PENSTOCK SAVEPOINT\n"
 _DIGEST_BYTES = 16
 _LARGEST_METADATA = 1 << 30
-"""It holds all operator state, which every checkpoint does as well: a gigabyte of it would stop any job."""
+"""The metadata contains all operator state, as every checkpoint does. A gigabyte of it would stall any job."""
 
 _log = logging.getLogger(__name__)
 
@@ -51,27 +51,27 @@ class SavepointError(PenstockError):
 
 
 class NotASavepoint(SavepointError):
-    """There is no savepoint at a path. Operator action: give the directory that holds `_metadata`."""
+    """The path does not contain a savepoint. Operator action: pass the directory that contains `_metadata`."""
 
 
 class IncompleteSavepoint(SavepointError):
-    """Part of a savepoint is missing: it was never finished, is being removed, or was copied in part.
+    """Part of a savepoint is missing: it was never finished, is being removed, or was copied only in part.
 
-    Operator action: copy it again, or use another; what its maker left behind, `penstock savepoint -d` removes.
+    Operator action: copy it again or use another one. `penstock savepoint -d` removes leftovers.
     """
 
 
 class DamagedSavepoint(SavepointError):
-    """A file of a savepoint is not what was written. Operator action: restore it from a copy, or use another."""
+    """A file of a savepoint is damaged. Operator action: restore the file from a copy, or use another savepoint."""
 
 
 class NewerSavepoint(SavepointError):
-    """A savepoint of a later version of Penstock. Operator action: run that version, or a later one."""
+    """A newer version of Penstock made the savepoint. Operator action: run that version or a later one."""
 
 
 class SavedBlock(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     name: str
-    """Relative, with the hash of the content in it."""
+    """Relative name, which contains the hash of the content."""
     size: int
 
     @property
@@ -79,7 +79,7 @@ class SavedBlock(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         return self.name.rsplit("/", 1)[1].partition(".")[0]
 
     def check(self, data: pa.Buffer, where: str) -> None:
-        """Raise DamagedSavepoint unless its file, of the savepoint in `where`, is what was written."""
+        """Raise DamagedSavepoint if `data` differs from the block as written. `where` locates the savepoint."""
         if len(data) != self.size or content_name(memoryview(data)) != self.checksum:
             raise DamagedSavepoint(
                 f"The savepoint in {where} is damaged: '{self.name}' does not have the size and hash it was written "
@@ -88,23 +88,23 @@ class SavedBlock(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
             )
 
     def missing(self, where: str) -> IncompleteSavepoint:
-        """What is raised where its file is not there."""
+        """Return the error to raise if the file is missing."""
         return IncompleteSavepoint(
             f"The savepoint in {where} is not complete: '{self.name}' is missing.",
-            fix="Copy the whole directory, or use another savepoint. Nothing was changed.",
+            fix="Copy the complete directory, or use another savepoint. Nothing was changed.",
         )
 
 
 class SavedOperator(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: OperatorSnapshot
-    """As the checkpoint has it, without the epoch's deltas."""
+    """The checkpoint's snapshot, without the epoch's deltas."""
     derived_uid: bool
-    """Whether nobody gave it a uid: then it has another one when the program changes."""
+    """Whether the uid is derived. A derived uid changes with the program."""
     blocks: dict[int, SavedBlock] = {}
 
     @property
     def size(self) -> int:
-        """Bytes of its keyed state."""
+        """Size of the keyed state in bytes."""
         return sum(block.size for block in self.blocks.values())
 
     @property
@@ -116,13 +116,13 @@ class SavedOperator(msgspec.Struct, frozen=True, kw_only=True):
         return self.keyed or bool(self.operator_state())
 
     def state_names(self) -> list[str]:
-        """Of all its state, for people."""
+        """Return the names of all its state, for display."""
         snapshot = self.snapshot
         timers = ["timers"] if any(snapshot.timers.values()) else []
         return [*sorted(snapshot.states), *timers, *sorted(self.operator_state())]
 
     def operator_state(self) -> dict[str, int]:
-        """By name, the number of elements that all subtasks have of it, where there are any."""
+        """Return the number of elements over all subtasks, by name of the operator state. Empty states are left out."""
         counts = {name: sum(map(len, shares.by_subtask)) for name, shares in self.snapshot.operator_state.items()}
         return {name: count for name, count in counts.items() if count}
 
@@ -131,37 +131,38 @@ class SavedSource(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     derived_uid: bool
     records: int
-    """Read so far."""
+    """Records read so far."""
     reader: str = ""
-    """How its records came, as `graph.logical.Entry` has it."""
+    """How records are read; see `graph.logical.SourceSpec`."""
     copied: bool = False
-    """Whether Spark streamed a copy of it that belongs to the lineage: then only `records` tells the position."""
+    """Whether Spark streamed a copy that belongs to the lineage. In that case, `records` is the only position."""
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     penstock: str
-    """The version that made it."""
+    """The Penstock version that made it."""
     id: str
     job: str
     created: int
-    """When it was made, in ms."""
+    """Creation time, in milliseconds."""
     clock: int
-    """Processing time of its checkpoint, in ms; it never goes back."""
+    """Processing time of its checkpoint, in milliseconds. It never goes back."""
     lineage: str
     checkpoint: int
-    """Of that lineage. The restored job goes on counting from here: lists are stored by checkpoint."""
+    """Checkpoint number within the lineage. The restored job continues counting, because lists are stored by
+    checkpoint."""
     batch: int | None
     """Spark's last batch."""
     operators: dict[str, SavedOperator]
     sources: dict[str, SavedSource]
     positions: Positions
     times: dict[str, OperatorTime]
-    """Where event time stood, by operator uid."""
+    """Event time by operator uid."""
 
     @property
     def size(self) -> int:
-        """Bytes of all keyed state."""
+        """Size of all keyed state in bytes."""
         return sum(operator.size for operator in self.operators.values())
 
     def blocks(self) -> list[SavedBlock]:
@@ -176,17 +177,17 @@ _decode = msgspec.msgpack.Decoder(Metadata).decode
 
 
 class Found(NamedTuple):
-    """What `list_savepoints` found."""
+    """An entry of `list_savepoints`."""
 
     name: str
     where: str
     metadata: Metadata | None
-    """None for what is no savepoint: `problem` says why."""
+    """None if it cannot be used as a savepoint; `problem` has the reason."""
     problem: str = ""
 
 
 def check_savepoint_directory(directory: SharedStorage) -> None:
-    """Refuse a directory that no savepoint can be written to, before anything else is done for one."""
+    """Raise SavepointError if savepoints cannot be written to this directory."""
     try:
         if isinstance(directory, LocalStorage):
             directory.check()
@@ -196,13 +197,16 @@ def check_savepoint_directory(directory: SharedStorage) -> None:
             directory.delete(probe)
     except StorageError as error:
         raise SavepointError(
-            f"No savepoint can be made. {error.problem}",
-            fix="Give a directory that this user can write, on a disk that is not full.",
+            f"Cannot make a savepoint. {error.problem}",
+            fix="Choose a directory that you can write to, on a disk that is not full.",
         ) from None
 
 
 def savepoint_storage(path: str, options: Mapping[str, Any] | None = None) -> SharedStorage:
-    """A savepoint, or a directory of them, given as a path or URI. `options` are for the store at that URI."""
+    """Return the storage of a savepoint, or of a directory of savepoints, at a path or URI.
+
+    `options` configure the store at that URI.
+    """
     path = path.rstrip("/").removesuffix(f"/{METADATA}") or "/"
     parts = urlsplit(path)
     if parts.scheme in ("", "file"):
@@ -214,33 +218,33 @@ def publish_metadata(storage: SharedStorage, metadata: Metadata) -> None:
     body = _encode(metadata)
     if len(body) > _LARGEST_METADATA - 1024:
         raise SavepointError(
-            f"The metadata of the savepoint would have {len(body):,} bytes, at most {_LARGEST_METADATA:,} can be read "
-            f"again: operator state is part of it.",
-            fix="Keep large state in keyed state, or less of it in operator state.",
+            f"The metadata of the savepoint would take {len(body):,} bytes, but at most {_LARGEST_METADATA:,} can be "
+            f"read back. It includes all operator state.",
+            fix="Store less operator state, or move it to keyed state.",
         )
     storage.publish(METADATA, _MAGIC + digest_of(body) + body)
 
 
 def load_savepoint(storage: SharedStorage) -> Metadata:
-    """What is in the savepoint; runs nothing of it. Raises a SavepointError that says what is wrong."""
+    """Return the savepoint's metadata without executing any code in it. Raises SavepointError."""
     where = storage.where
     try:
         data = storage.read(METADATA, _LARGEST_METADATA)
     except MissingObject:
         if storage.list(f"{SAVED_STATE}/"):
             raise IncompleteSavepoint(
-                f"The savepoint in {where} is not complete: it has state, but no {METADATA}. Either it is still being "
-                f"made or removed, or that was broken off.",
-                fix=f"Use another one. If nobody works on it, remove it: penstock savepoint -d {where}",
+                f"The savepoint in {where} is not complete: it has state, but no {METADATA}. It is still being made or "
+                f"removed, or that was interrupted.",
+                fix=f"Use another savepoint. If no process is using this one, remove it: penstock savepoint -d {where}",
             ) from None
         raise NotASavepoint(
-            f"There is no savepoint in {where}: it has no {METADATA}.",
-            fix="Give the directory that was printed when the savepoint was made, or where it was moved to.",
+            f"No savepoint found in {where}: it has no {METADATA}.",
+            fix="Pass the directory that was printed when the savepoint was made, or its new location.",
         ) from None
     if not data.startswith(_MAGIC):
         raise NotASavepoint(
-            f"{METADATA} in {where} is not of a savepoint of Penstock: it begins otherwise.",
-            fix="Give the directory of one. Those of Flink cannot be read.",
+            f"{METADATA} in {where} does not belong to a Penstock savepoint: its header differs.",
+            fix="Pass the directory of a Penstock savepoint. Flink savepoints cannot be read.",
         )
     found, body = data[len(_MAGIC) :][:_DIGEST_BYTES], data[len(_MAGIC) + _DIGEST_BYTES :]
     if digest_of(body) != found:
@@ -253,14 +257,14 @@ def load_savepoint(storage: SharedStorage) -> Metadata:
         if head.get("format", 0) > FORMAT:
             raise NewerSavepoint(
                 f"The savepoint in {where} was made by Penstock {head.get('penstock')} and has format "
-                f"{head.get('format')}; this version reads up to {FORMAT}.",
+                f"{head.get('format')}; this version reads up to format {FORMAT}.",
                 fix=f"Run Penstock {head.get('penstock')} or later.",
             )
         metadata = _decode(body)
         problem = contradiction(metadata)
         if problem is not None:
             raise DamagedSavepoint(
-                f"{METADATA} of the savepoint in {where} was made by hand, or by another program: {problem}.",
+                f"{METADATA} of the savepoint in {where} was not written by Penstock: {problem}.",
                 fix="Use another savepoint. Nothing was changed.",
             )
         return metadata
@@ -272,14 +276,14 @@ def load_savepoint(storage: SharedStorage) -> Metadata:
 
 
 def list_savepoints(directory: SharedStorage) -> list[Found]:
-    """All that lie in a directory, what was left of others, and those that cannot be read."""
+    """Return all savepoints in a directory, including incomplete and unreadable ones."""
     listed = []
     for name in directory.folders(PREFIX):
         storage = directory.below(name)
         try:
             listed.append(Found(name, storage.where, load_savepoint(storage)))
         except (SavepointError, StorageError) as error:
-            # An empty directory is nothing that is left of a savepoint.
+            # An empty directory is not a leftover of a savepoint.
             if not (isinstance(error, NotASavepoint) and _is_empty(storage)):
                 listed.append(Found(name, storage.where, None, error.statement()))
     return sorted(listed, key=lambda each: (0 if each.metadata is None else each.metadata.created, each.name))
@@ -293,24 +297,24 @@ def _is_empty(storage: SharedStorage) -> bool:
 
 
 def dispose_claimed(storage: SharedStorage, identity: str) -> None:
-    """Remove the savepoint with this id, which is a job's own by now. If that fails, the job goes on."""
+    """Remove the savepoint with this ID, which a job has claimed. If that fails, the job continues."""
     try:
         with suppress(IncompleteSavepoint):
             if load_savepoint(storage).id != identity:
                 return
         dispose_savepoint(storage)
-        _log.info("Removed the savepoint in %s, which its job has claimed and needs no longer.", storage.where)
+        _log.info("Removed the savepoint in %s: its job claimed it and no longer needs it.", storage.where)
     except NotASavepoint:
-        # A driver before this one has removed it.
+        # An earlier driver removed it.
         pass
     except (SavepointError, StorageError) as error:
-        _log.warning("The savepoint in %s is not needed any more, but could not be removed: %s", storage.where, error)
+        _log.warning("Could not remove the unneeded savepoint in %s: %s", storage.where, error)
 
 
 def dispose_savepoint(storage: SharedStorage) -> None:
-    """Remove a savepoint, a damaged one too, or what is left of one. Touches no other file.
+    """Remove a savepoint, even if it is damaged, or its leftovers. Other files are not touched.
 
-    `_metadata` goes first: from then on there is no savepoint, whatever happens.
+    `_metadata` is removed first, which invalidates the savepoint.
     """
     try:
         load_savepoint(storage)
@@ -319,9 +323,9 @@ def dispose_savepoint(storage: SharedStorage) -> None:
     link = storage.link_among(METADATA, SAVED_STATE) if isinstance(storage, LocalStorage) else None
     if link is not None:
         raise SavepointError(
-            f"'{link}' of the savepoint in {storage.where} is a link, and no savepoint is made with one: what it leads "
-            f"to may belong to something else.",
-            fix="Look where the link leads, and remove the directory by hand. Nothing was changed.",
+            f"'{link}' of the savepoint in {storage.where} is a link. Savepoints never contain links, so its target "
+            f"might not belong to the savepoint.",
+            fix="Check the link's target, then remove the directory manually. Nothing was changed.",
         )
     storage.delete(METADATA)
     storage.delete_below(SAVED_STATE)

@@ -1,7 +1,7 @@
-"""Source positions: Spark's log taken apart by source, and put together for a program whose sources are others.
+"""Source positions: splits Spark's log by source and rebuilds it for a program with different sources.
 
-offsets/7      v1 · a line of the batch · for each source a line with its position, `-` where it has none
-sources/0/…    what the source of the first of these lines logged itself
+offsets/7      v1 · a line about the batch · one line per source with its position, or `-` if it has none
+sources/0/…    files that the source of the first of these lines logged
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ _SOURCES = re.compile(r"sources/(\d+)/(.+)")
 
 
 class UnknownLog(PenstockError):
-    """Spark's log is not laid out as expected, so nobody can tell whose positions are where.
+    """Spark's log has an unexpected layout, so positions cannot be assigned to sources.
 
-    Operator action: report it with the version of Spark. No savepoint was made; the job goes on.
+    Operator action: report it with the Spark version. No savepoint was made; the job continues.
     """
 
 
 class Line(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What Spark knows of one of its sources."""
+    """Spark's record of one source."""
 
     offsets: dict[int, str]
-    """By batch: how far it had been read."""
+    """The position reached, by batch."""
     files: dict[str, bytes]
-    """What it logged itself, by name."""
+    """Files that the source logged, by name."""
 
     @property
     def position(self) -> str:
-        """As Spark writes it; empty where nothing was read."""
+        """The position as Spark writes it; empty if nothing was read."""
         text = self.offsets[max(self.offsets)] if self.offsets else _VOID
         return "" if text == _VOID else text
 
 
 class Positions(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     batches: dict[int, str] = {}
-    """The line of each batch in `offsets`, which is no source's."""
+    """The line about each batch in `offsets`, which belongs to no source."""
     lines: dict[str, list[Line]] = {}
-    """By source uid. A source has several where Spark reads it as several, such as two directories."""
+    """By source uid. A source has several lines if Spark reads it as several sources, such as two directories."""
 
 
 def take_apart(log: Mapping[str, bytes], sources: list[str], where: str) -> Positions:
-    """`log`: the files that a restart needs; `sources`: the uid each line belongs to."""
+    """Split Spark's log by source. `log`: the files that a restart needs. `sources`: the uid for each line."""
     batches: dict[int, str] = {}
     offsets: list[dict[int, str]] = [{} for _ in sources]
     for path, data in log.items():
@@ -59,10 +59,10 @@ def take_apart(log: Mapping[str, bytes], sources: list[str], where: str) -> Posi
         version, batch, *positions = data.decode().split("\n")
         if version != _VERSION or len(positions) != len(sources):
             raise UnknownLog(
-                f"'{path}' of Spark's log, in {where}, has format {version!r} and {len(positions)} sources; expected "
-                f"are {_VERSION!r} and {len(sources)}: {sources}. No savepoint was made.",
-                fix="Try again after the next checkpoint; if it comes again, give each stream of a Spark DataFrame a "
-                "from_spark of its own.",
+                f"'{path}' in Spark's log in {where} has format {version!r} and {len(positions)} sources, but "
+                f"{_VERSION!r} and {len(sources)} were expected: {sources}. No savepoint was made.",
+                fix="Retry after the next checkpoint. If the error recurs, use a separate from_spark for each stream "
+                "of a Spark DataFrame.",
             )
         batches[int(match[1])] = batch
         for line, position in zip(offsets, positions, strict=True):
@@ -79,8 +79,10 @@ def take_apart(log: Mapping[str, bytes], sources: list[str], where: str) -> Posi
 
 
 def put_together(positions: Positions, sources: list[str]) -> dict[str, bytes]:
-    """The log for a program with these sources, one uid for each line, in their order. What was not there before
-    begins at its beginning. Empty where no source was there."""
+    """Build the log for a program with these sources, one uid per line, in order.
+
+    New sources start at their beginning. The result is empty if none of the sources has a position.
+    """
     waiting = {uid: list(lines) for uid, lines in positions.lines.items()}
     known = [waiting[uid].pop(0) if waiting.get(uid) else Line(offsets={}, files={}) for uid in sources]
     if not any(line.position for line in known):

@@ -1,7 +1,7 @@
-"""The first manifest of a lineage that begins with a savepoint: what of it the program has a place for.
+"""Restores a savepoint: builds the first manifest of a lineage from the parts that match the program.
 
-State is matched by operator uid, positions by source uid. Keyed state is copied, block by block, as bases; a
-parallelism or backend other than that of the savepoint makes no difference to it.
+State is matched by operator uid, positions by source uid. Keyed state is copied block by block into bases, so it is
+independent of the parallelism and backend of the savepoint.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ _ALLOW = f"--allow-non-restored-state, or {IGNORE_UNCLAIMED_STATE.key}: true"
 
 
 class RecoveryClaimMode(Enum):
-    """Whose a savepoint is, after a job was restored from it."""
+    """Who owns the savepoint after a job was restored from it."""
 
     CLAIM = "CLAIM"
-    """The job's: it removes it when it has completed a checkpoint of its own."""
+    """The job owns it and removes it after completing its own first checkpoint."""
     NO_CLAIM = "NO_CLAIM"
-    """The user's: the job leaves it as it is."""
+    """The user owns it. The job leaves it unchanged."""
 
 
 class OtherJob(NotRestorable):
-    """Nothing in a savepoint is of this program. Operator action: see whether it is the right path, or program."""
+    """Nothing in a savepoint matches this program. Operator action: check the path and the program."""
 
 
 @dataclass(frozen=True)
 class RestoreSettings:
-    """What a job is to begin with."""
+    """The savepoint that a job starts from, and how to restore it."""
 
     path: str
     allow_non_restored_state: bool = IGNORE_UNCLAIMED_STATE.default
     claim_mode: RecoveryClaimMode = RecoveryClaimMode[CLAIM_MODE.default]
     store_options: Mapping[str, Any] | None = None
-    """Of the store that the path names."""
+    """Options of the store at `path`."""
 
     @property
     def storage(self) -> SharedStorage:
@@ -65,16 +65,16 @@ class RestoreSettings:
 
     @property
     def origin(self) -> str:
-        """Names the path: a job that was killed and is started again with it goes on, and does not begin again."""
+        """Identifies the path. A job that was killed and is started again with it resumes instead of starting over."""
         return hashlib.blake2b(self.storage.where.encode(), digest_size=6).hexdigest()
 
 
 def lineage_from_savepoint(
     lineages: Lineages, graph: PhysicalGraph, sources: list[str], settings: RestoreSettings
 ) -> str:
-    """The lineage of a job that is to begin with a savepoint: one that has begun so, or a new one.
+    """Return the lineage of a job that starts from a savepoint: an existing one with this origin, or a new one.
 
-    A savepoint that does not fit is refused before: a new lineage takes the place of the one before it.
+    A savepoint that does not fit is refused first, because a new lineage replaces the previous one.
     """
     if not lineages.goes_on_from(settings.origin):
         check_savepoint(graph, sources, settings)
@@ -84,17 +84,17 @@ def lineage_from_savepoint(
 def restore_savepoint(
     storage: Storage, graph: PhysicalGraph, sources: list[str], lineage: str, token: str, settings: RestoreSettings
 ) -> None:
-    """Publish the first manifest of a lineage, made of a savepoint. Does nothing if the lineage has one already.
+    """Publish the first manifest of a lineage, built from a savepoint. Does nothing if the lineage has a manifest.
 
-    Called before `EpochDriver.recover`, which goes on from there. `sources`: the uid of each line of Spark's offsets,
-    as the program's plan will have them. If the driver dies in here, the next one begins again.
+    Call before `EpochDriver.recover`, which resumes from it. `sources`: the source uid for each line of Spark's
+    offsets in the program's plan. If the driver dies in here, the next one starts over.
     """
     if latest(storage) is not None:
         return
     metadata = check_savepoint(graph, sources, settings)
     savepoint = settings.storage
     begin(storage)
-    # The names of what is read and written are those of contents, so a repeat writes the same.
+    # Files are named by content, so a repetition writes the same files.
     bases = _copy_blocks(savepoint, storage, metadata, graph)
     log = put_together(_without_copied(metadata, graph), sources)
     number = metadata.checkpoint
@@ -124,7 +124,7 @@ def restore_savepoint(
 
 
 def check_savepoint(graph: PhysicalGraph, sources: list[str], settings: RestoreSettings) -> Metadata:
-    """Refuse a savepoint that is none, is not complete, or does not fit the program. Reads no state."""
+    """Return the metadata of the savepoint. Raises if it is invalid, incomplete or does not fit. Reads no state."""
     savepoint = settings.storage
     metadata = load_savepoint(savepoint)
     if not settings.allow_non_restored_state:
@@ -138,7 +138,7 @@ def check_savepoint(graph: PhysicalGraph, sources: list[str], settings: RestoreS
 
 
 def _check_all_restorable(metadata: Metadata, graph: PhysicalGraph, where: str) -> None:
-    """Everything that the savepoint holds must have a place."""
+    """Raise if the savepoint holds state or positions that the program cannot restore."""
     chains = graph.chains_by_uid()
     source_uids = {chain.source_uid for chain in graph.sources()}
     stateful = {uid: each for uid, each in metadata.operators.items() if each.has_state}
@@ -161,20 +161,20 @@ def _check_all_restorable(metadata: Metadata, graph: PhysicalGraph, where: str) 
         return
     if len(missing) == len(stateful) and len(gone) == len(read):
         raise OtherJob(
-            f"None of what the savepoint in {where} holds is of this program. It was made of job '{metadata.job}' and "
+            f"Nothing in the savepoint in {where} matches this program. It was made from job '{metadata.job}' and "
             f"has the uids {_quoted(sorted([*stateful, *read]))}; this program has "
             f"{_quoted(sorted([*chains, *filter(None, source_uids)]))}.",
-            fix=f"See that path and program belong together, and give operators the uids they had. To start without "
-            f"the state: {_ALLOW}.",
+            fix=f"Check that the path and the program belong together, and give operators their previous uids. To "
+            f"start without the state: {_ALLOW}.",
         )
     raise NotRestorable(
         f"The savepoint in {where} holds state that this program has no operator for: {'; '.join(problems)}.",
-        fix=f"Give operators the uids they had. To drop that state: {_ALLOW}.",
+        fix=f"Give operators their previous uids. To drop that state: {_ALLOW}.",
     )
 
 
 def _check_restorable(metadata: Metadata, graph: PhysicalGraph, sources: list[str], where: str) -> None:
-    """What is matched must fit."""
+    """Raise if matching state or positions are incompatible with the program."""
     key_types = declared_key_types(graph)
     for uid, chain in graph.chains_by_uid().items():
         saved = metadata.operators.get(uid)
@@ -184,8 +184,8 @@ def _check_restorable(metadata: Metadata, graph: PhysicalGraph, sources: list[st
         if _is_keyed(chain, uid) and chain.max_parallelism != groups:
             raise NotRestorable(
                 f"The savepoint in {where} has the state of operator '{saved.snapshot.name}' (uid '{uid}') in {groups} "
-                f"key groups, this program in {chain.max_parallelism}. A key's group follows from their number, and "
-                f"state is stored by group, so the number stays what it was when the state began.",
+                f"key groups, but this program uses {chain.max_parallelism}. State is stored by key group, so their "
+                f"number cannot change.",
                 fix=f"Call set_max_parallelism({groups}) on the operator or the environment.",
             )
         if uid in key_types:
@@ -194,8 +194,8 @@ def _check_restorable(metadata: Metadata, graph: PhysicalGraph, sources: list[st
         if not _is_keyed(chain, uid):
             raise NotRestorable(
                 f"The savepoint in {where} has keyed state ({_quoted(saved.state_names())}) of operator "
-                f"'{saved.snapshot.name}' (uid '{uid}'), and in this program the operator with that uid is not keyed.",
-                fix="Give the operator that is to have the state this uid, and the other one another.",
+                f"'{saved.snapshot.name}' (uid '{uid}'), but in this program the operator with that uid is not keyed.",
+                fix="Give this uid to the operator that should restore the state, and another uid to this operator.",
             )
     for chain in graph.sources():
         source = metadata.sources.get(chain.source_uid or "")
@@ -204,29 +204,30 @@ def _check_restorable(metadata: Metadata, graph: PhysicalGraph, sources: list[st
         what = f"source '{source.name}' (uid '{chain.source_uid}') of the savepoint in {where}"
         if (source.reader, source.copied) != (chain.reader, chain.copied):
             raise NotRestorable(
-                f"The {what} is of another kind in this program, to which its position means nothing.",
-                fix=f"Give the new source a uid of its own. To leave the position behind: {_ALLOW}.",
+                f"The {what} is of another kind in this program, so its position cannot be used.",
+                fix=f"Give the new source a new uid. To drop the position: {_ALLOW}.",
             )
         if source.copied and chain.reader != "chunks":
             raise NotRestorable(
-                f"Of the {what}, a batch DataFrame, {source.records:,} rows were read, and nobody can tell which: "
-                f"Spark may give them in another order each time.",
-                fix="Read it as a stream, with spark.readStream, or let the job finish instead of saving it.",
+                f"Of the {what}, a batch DataFrame, {source.records:,} rows were read. Which ones is unknown, because "
+                f"Spark can return them in a different order each time.",
+                fix="Read it as a stream with spark.readStream, or let the job finish instead of making a savepoint.",
             )
     for uid in dict.fromkeys(sources):
         before, now = len(_lines(metadata, uid)), sources.count(uid)
         if before and before != now:
             raise NotRestorable(
-                f"Spark read source '{uid}' of the savepoint in {where} as {before}, and reads it now as {now}: which "
-                f"position belongs to which cannot be told.",
-                fix="Leave the source as it was, and give what is added a source and uid of its own.",
+                f"Spark read source '{uid}' of the savepoint in {where} as {before} sources and now reads it as {now}, "
+                f"so positions cannot be matched.",
+                fix="Leave this source unchanged, and add the new input as a separate source with its own uid.",
             )
 
 
 def _without_copied(metadata: Metadata, graph: PhysicalGraph | None = None) -> Positions:
-    """Of what the job streams a copy of, the new lineage makes another, of the records that were not read yet.
+    """Return the positions without those of copied sources.
 
-    A copy holds pickles: where the program makes one, no position of a savepoint must lead Spark to another file.
+    The new lineage copies the unread records of such a source again. A copy holds pickles, so a position from the
+    savepoint must never lead Spark to another file.
     """
     copied = {uid for uid, source in metadata.sources.items() if source.copied}
     if graph is not None:
@@ -240,7 +241,7 @@ def _without_copied(metadata: Metadata, graph: PhysicalGraph | None = None) -> P
 def _copy_blocks(
     savepoint: SharedStorage, storage: Storage, metadata: Metadata, graph: PhysicalGraph
 ) -> dict[str, dict[int, BaseHandle]]:
-    """The bases of the graph's operators, in their new place. Blocks without one are empty."""
+    """Copy the blocks of the graph's operators and return them as bases. Blocks without a base are empty."""
     bases: dict[str, dict[int, BaseHandle]] = {}
     copies: dict[str, SavedBlock] = {}
     for uid in metadata.operators.keys() & graph.chains_by_uid().keys():
@@ -270,7 +271,7 @@ def _lines(metadata: Metadata, uid: str) -> list[Line]:
 
 
 def _derived(derived: bool) -> str:
-    return ", derived from the shape of the program" if derived else ""
+    return ", derived from the program's structure" if derived else ""
 
 
 def _quoted(names: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Making a savepoint of a completed checkpoint, beside the epochs that follow it."""
+"""Makes a savepoint of a completed checkpoint, concurrently with later epochs."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ def make_savepoint(
     derived: Collection[str] = (),
     merge: Merge = merge_here,
 ) -> str:
-    """Make a savepoint of the checkpoint `manifest` in a new directory below this one; gives the path of it.
+    """Make a savepoint of the checkpoint `manifest` in a new directory below `directory` and return its path.
 
-    The checkpoint's sinks are committed, and its files stay until this returns (`EpochDriver.pinned_last`). It may be
-    called in any thread. `derived`: the uids that nobody gave.
+    The checkpoint's sinks must have committed, and its files must stay until this returns (`EpochDriver.pinned_last`).
+    Can be called from any thread. `derived`: uids that the user did not assign.
     """
     identity = uuid.uuid4().hex[:12]
     target = directory.below(f"{PREFIX}{readable_part(job)}-{identity}")
     snapshots = _snapshots(graph, manifest)
-    # What cannot be told apart is noticed before anything is written.
+    # An unreadable log must fail before anything is written.
     positions = take_apart(_spark_log(storage, manifest), manifest.sources, storage.where)
     blocks = [
         Block(uid=uid, number=number, max_parallelism=snapshots[uid].max_parallelism)
         for uid in sorted(manifest.keyed() & snapshots.keys())
         for number in range(block_count(snapshots[uid].max_parallelism))
-        if _may_hold(manifest, uid, number)
+        if _might_hold(manifest, uid, number)
     ]
     try:
         handles = merge(storage, version, blocks, target)
@@ -68,7 +68,7 @@ def make_savepoint(
         metadata = _metadata(identity, job, graph, manifest, snapshots, positions, derived, saved)
         publish_metadata(target, metadata)
     except Exception:
-        # A full disk is not to be filled with what nobody can use.
+        # Unusable files should not fill a disk that might already be full.
         with suppress(StorageError, SavepointError):
             dispose_savepoint(target)
         raise
@@ -133,7 +133,7 @@ def _snapshots(graph: PhysicalGraph, manifest: Manifest) -> dict[str, OperatorSn
     return snapshots
 
 
-def _may_hold(manifest: Manifest, uid: str, block: int) -> bool:
+def _might_hold(manifest: Manifest, uid: str, block: int) -> bool:
     base = manifest.bases.get(uid, {}).get(block)
     return (base is not None and bool(base.name)) or block in manifest.since_base.get(uid, {})
 
@@ -153,7 +153,7 @@ def _warn_of_derived_uids(metadata: Metadata, where: str) -> None:
     names = ", ".join(operators + sources)
     if names:
         warn(
-            f"The savepoint {where} holds state of operators without a uid: {names}. Theirs are derived from the shape "
-            f"of the program, so the savepoint fits this program only while it does not change. Give each a uid: "
+            f"The savepoint {where} holds state of operators without a uid: {names}. Their uids are derived from the "
+            f"program's structure, so the savepoint fits only as long as the structure does not change. Assign uids: "
             f"stream.process(...).uid('name')."
         )

@@ -1,4 +1,4 @@
-"""The settings of savepoints: the one to restore from, and where new ones go."""
+"""Savepoint settings: the savepoint to restore, and the directory for new ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.savepoint.restoring import RecoveryClaimMode, RestoreSettings
 
 
 def restore_settings(configuration: Configuration) -> RestoreSettings | None:
-    """The savepoint that the job is to begin with; None where none is set."""
+    """Return the savepoint that the job starts from, or None if none is configured."""
     path = configuration.get(RECOVERY_PATH)
     mode = RecoveryClaimMode[configuration.get(CLAIM_MODE)]
     if not path:
@@ -26,13 +26,13 @@ def restore_settings(configuration: Configuration) -> RestoreSettings | None:
 
 
 def savepoint_directory(configuration: Configuration, given: str | None = None) -> SharedStorage:
-    """Where a savepoint goes: the directory that was given for it, or the one that is set for all."""
+    """Return the storage for a new savepoint: `given`, or the configured directory."""
     directory = given or configuration.get(SAVEPOINTS_DIRECTORY)
     if not directory:
         key = SAVEPOINTS_DIRECTORY.key
         raise BadSetting(
-            f"Where is the savepoint to go? No directory was given, and {key} is not set.",
-            fix=f"Give a directory, or set {key}, e.g. to file:///var/savepoints.",
+            f"No directory for the savepoint was given, and {key} is not set.",
+            fix=f"Pass a directory, or set {key}, e.g. to file:///var/savepoints.",
         )
     storage = savepoint_storage(directory, store_options(configuration.to_dict()))
     check_savepoint_directory(storage)

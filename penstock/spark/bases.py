@@ -1,4 +1,4 @@
-"""Bases made by Spark: a job beside the epochs, one block after the other in each of its few tasks."""
+"""Merges bases on Spark, in a job that runs concurrently with epochs. Each of its few tasks merges blocks in turn."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from penstock.state.storage import Storage
 from penstock.state.storage_uri import open_storage
 
 _SHARE = 4
-"""One of so many cores makes bases; the others are the epochs'."""
+"""One in this many cores merges bases; epochs use the others."""
 
 
 class SparkMerge:
-    """The `Merge` of a job on Spark. Called in the housekeeping thread."""
+    """The `Merge` implementation for Spark. Called in the housekeeping thread."""
 
     def __init__(self, spark: SparkSession, job: str) -> None:
         self._context = spark.sparkContext
@@ -27,7 +27,7 @@ class SparkMerge:
         self, storage: Storage, version: Version, blocks: list[Block], into: Storage | None = None
     ) -> list[BaseHandle]:
         context = self._context
-        context.setJobGroup(self._group, "Penstock makes bases", interruptOnCancel=True)
+        context.setJobGroup(self._group, "Penstock merges bases", interruptOnCancel=True)
         parts = max(1, min(len(blocks), context.defaultParallelism // _SHARE))
         merged = context.parallelize(list(enumerate(blocks)), parts).mapPartitions(
             _Part(storage.uri, version, None if into is None else into.uri)
@@ -35,7 +35,7 @@ class SparkMerge:
         return [handle for _, handle in sorted(merged.collect(), key=lambda each: each[0])]
 
     def cancel(self) -> None:
-        # The JVM may be gone, and with it what is to be cancelled.
+        # The JVM might be gone, and the job with it.
         with suppress(Exception):
             self._context.cancelJobGroup(self._group)
 

@@ -1,4 +1,4 @@
-"""Sources of a batch: each as a DataFrame that is read once, so that the whole job is one Spark job."""
+"""Bounded sources of a batch: each is a DataFrame that is read once, so the entire job is one Spark job."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from penstock.spark.sources import FILE_RANGE, SourceInput, chunks_of, write_col
 
 
 def read_at_once(origin: Any) -> bool:
-    """Whether there is a DataFrame of all of a bounded source. Of a streaming one nobody can make another kind."""
+    """Return whether a bounded source can be read as a batch DataFrame. A streaming DataFrame cannot be converted."""
     return not (isinstance(origin, DataFrame) and origin.isStreaming)
 
 
 def open_batch(source: SourceInput) -> DataFrame:
-    """All of a bounded source, with the columns that `open_stream` gives."""
+    """Return all of a bounded source, with the same columns as `open_stream`."""
     spark, chain, origin, place, parallelism, program = source
     if isinstance(origin, DataFrame):
         return origin
@@ -30,18 +30,18 @@ def open_batch(source: SourceInput) -> DataFrame:
         reader = spark.read.format("binaryFile").option("recursiveFileLookup", True)
         return reduce(DataFrame.unionAll, [reader.load(path).selectExpr(*FILE_RANGE) for path in origin.local_paths])
     if chain.pickled_source is not None:
-        # As the planner has it: a copy of the program's own.
+        # Use a copy of the program's source, as the planner does.
         opened: Source = pickle.loads(chain.pickled_source)
         return _ranges(spark, _all_of(opened, chain.source_name, parallelism), parallelism)
     if not str(spark.sparkContext.master).startswith("local"):
-        # Executors of a cluster do not see the driver's disk.
+        # Executors of a cluster cannot read the driver's disk.
         return spark.createDataFrame([(chunk,) for chunk in chunks_of(origin, program)], "chunk binary").coalesce(1)
     folder = place(chain.source_name, lambda folder: write_collection(origin, folder, program=program))
     return spark.read.schema("chunk binary").parquet(str(folder))
 
 
 def _ranges(spark: SparkSession, found: list[SplitRange], parallelism: int) -> DataFrame:
-    """At most as many partitions as the job's parallelism, as in an epoch."""
+    """Return the ranges in at most as many partitions as the job's parallelism, as in an epoch."""
     frames = [
         spark.createDataFrame([tuple(each) for each in share], RANGE_SCHEMA).coalesce(1)
         for share in (found[number::parallelism] for number in range(parallelism))
@@ -51,14 +51,14 @@ def _ranges(spark: SparkSession, found: list[SplitRange], parallelism: int) -> D
 
 
 def _all_of(source: Source, name: str, parallelism: int) -> list[SplitRange]:
-    """From where the source begins to where it says that there is no more."""
+    """Return all ranges of a source, from its start until it has no more data."""
     try:
         start = source.start(parallelism)
         end = start
         while (further := source.advance(end, None)) != end:
             end = further
         return ranges(start, end)
-    except Exception as error:  # user code may raise anything
+    except Exception as error:  # user code can raise anything
         text = f"Source '{name}' failed while planning the batch:\n{user_traceback(error)}\n{describe_error(error)}"
         raise PenstockError(text) from None
     finally:

@@ -1,9 +1,11 @@
-"""Credits on their way from the driver to the planners of its sources, and backlogs on their way back: small files.
+"""Small files that carry credits from the driver to the planners of its sources, and backlogs back.
 
-A planner is a process that Spark starts on the driver's host and calls whenever it likes; it is not reached otherwise.
-Nothing depends on them: without its file a source gives what it has, and what an epoch reads is in Spark's log.
+A planner is a process that Spark starts on the driver's host and calls at any time; the driver has no other connection
+to it. Nothing depends on these files: without its file a source is not limited, and Spark's log records the ranges of
+each epoch.
 
-Each has two places that are written over: to make a file and rename it took 0.3 ms of CPU, and 2 ms on a busy disk.
+Each file has two slots that are overwritten in place. Creating and renaming a file took 0.3 ms of CPU, and 2 ms on a
+busy disk.
 """
 
 from __future__ import annotations
@@ -14,21 +16,21 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _NUMBER = struct.Struct("<qq")
-"""A number and what it adds up to -1 with: so nobody takes half of one for it, or what was never written."""
+"""A number and its complement; their sum is -1. This detects torn writes and slots that were never written."""
 _CREDITS, _BACKLOG = 0, _NUMBER.size
 
 
 class CreditFiles:
-    """The driver's end. In a directory of the driver's own."""
+    """The driver's side. The directory belongs to this driver."""
 
     def __init__(self, directory: Path, sources: Iterable[str]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        # A uid is any text.
+        # A uid can be any text, so it cannot be a file name.
         self._paths = {uid: str(directory / f"source-{number}") for number, uid in enumerate(sources)}
         self._files = {uid: _NumberFile(path, os.O_RDWR | os.O_CREAT) for uid, path in self._paths.items()}
 
     def path(self, uid: str) -> str | None:
-        """What the planner of this source is given; None for a source without credits."""
+        """Return the file for the planner of this source, or None for a source without credits."""
         return self._paths.get(uid)
 
     def grant(self, uid: str, records: int) -> None:
@@ -43,14 +45,14 @@ class CreditFiles:
 
 
 class CreditsOfSource:
-    """The planner's end."""
+    """The planner's side."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._file: _NumberFile | None = None
 
     def limit(self, most: int | None) -> int | None:
-        """The records that the next epoch may have, at most `most`."""
+        """Return the record limit for the next epoch: the credits, but at most `most`."""
         granted = self._opened.read(_CREDITS)
         return most if granted is None else granted if most is None else min(granted, most)
 
@@ -60,7 +62,7 @@ class CreditsOfSource:
 
     @property
     def _opened(self) -> _NumberFile:
-        # Not before it is used: Spark sends copies of the planner to tasks, which do not.
+        # Open it lazily: Spark sends copies of the planner to tasks, which do not use the file.
         if self._file is None:
             self._file = _NumberFile(self._path, os.O_RDWR)
         return self._file
@@ -72,7 +74,7 @@ class CreditsOfSource:
 
 
 class _NumberFile:
-    """Does nothing where the file cannot be used: a full disk, or the end of the job, must not fail a source."""
+    """Ignores errors: a full disk or the end of the job must not fail a source."""
 
     def __init__(self, path: str, flags: int) -> None:
         try:

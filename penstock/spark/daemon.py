@@ -1,9 +1,8 @@
-"""Spark's Python daemon, from which it forks workers, with all that they need imported before the first is forked.
+"""Spark's Python daemon, which forks workers, with all their imports done before the first fork.
 
-Spark puts an archive of PySpark first on the path of its workers, and lets each import everything for itself. What
-comes from an archive is compiled at every start: half a second for the daemon, a tenth for each worker, and half a
-second more for Arrow, pandas and Penstock. Where the archive is part of an installed PySpark, that one is the same,
-and has its compiled files beside it.
+Spark puts an archive of PySpark first on the path of its workers, and each worker imports everything itself. Modules
+from an archive are compiled at every start. That takes half a second for the daemon, a tenth for each worker, and
+another half second for Arrow, pandas and Penstock. An installed PySpark contains the same modules with cached bytecode.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from penstock.spark.given_up import GivenUp
 
 
 def without_archives(path: list[str]) -> list[str]:
-    """`path` without the archives of the PySpark that is installed in one of its folders."""
+    """Return `path` without the archives of the PySpark that is installed in one of its folders."""
     folders = [entry for entry in path if not entry.endswith(".zip")]
     installed = PathFinder.find_spec("pyspark", folders)
     if installed is None or installed.origin is None:
@@ -29,23 +28,29 @@ def without_archives(path: list[str]) -> list[str]:
 
 
 def import_for_workers() -> None:
-    """Of what is imported here nothing may leave a thread behind that does not survive a fork. Arrow's allocator has
-    one and starts it anew in a child; NumPy has none, for Spark sets OMP_NUM_THREADS."""
+    """Import the modules that workers need.
+
+    None of these imports can leave a thread behind that does not survive a fork. Arrow's allocator has a thread, but
+    restarts it in a child. NumPy has none, because Spark sets OMP_NUM_THREADS.
+    """
     import pyarrow as pa
     import pyspark.worker  # noqa: F401
 
     from penstock.spark.worker import tune_collector
 
     tune_collector()
-    # The first array that Arrow makes imports pandas, the first `take` what Arrow computes with.
+    # Arrow imports pandas for its first array, and its compute module for the first `take`.
     pa.array([0]).take(pa.array([0]))
-    # What is there now stays: no worker's collector need look at it, nor copy its pages.
+    # Freeze existing objects: the workers' collectors skip them and do not copy their pages.
     gc.freeze()
 
 
 def ending_quietly(worker: Callable[..., int]) -> Callable[..., int]:
-    """PySpark's `worker`, which shows a traceback when its pipe is broken. Then Spark has given up the task, as it does
-    at the end of a job with what runs beside epochs, and nobody waits for the answer."""
+    """Wrap PySpark's `worker`, which prints a traceback when its pipe breaks.
+
+    A broken pipe means that Spark gave up the task, for example one that ran concurrently with epochs when the job
+    ended. No process waits for its result.
+    """
 
     def run(*arguments: Any) -> int:
         try:

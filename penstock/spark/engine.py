@@ -1,4 +1,4 @@
-"""Runs an epoch's tasks as one Spark job, which is given up when the checkpoint's timeout has passed."""
+"""Runs an epoch's tasks as one Spark job, and cancels the job when the checkpoint timeout has passed."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from penstock.spark.warm_up import WarmUp
 from penstock.spark.worker import EPOCH_PROPERTY, LevelStage, Preparation, ShippedGraph, SilentStage, SourceStage
 
 _ENDING_S = 15.0
-"""How long to wait for tasks of a job that was given up. Spark kills a worker after a few seconds."""
+"""Maximum wait for the tasks of a cancelled job. Spark kills a worker after a few seconds."""
 _EPOCHS_PER_COLLECTION = 50
-"""Objects of the JVM that PySpark and py4j leave in cycles stay for so many epochs at most. A collection in a driver of
-100,000 objects takes 25 ms."""
+"""Maximum number of epochs that JVM objects in reference cycles of PySpark and py4j stay alive. A collection in a
+driver with 100,000 objects takes 25 ms."""
 
 
 class SparkEngine:
-    """Order of calls: `ship` before the first epoch and after each failure; then, for each epoch, `frame` is set to
-    what the sources give, or None, and `execute` is called. `stop` from any thread."""
+    """Call `ship` before the first epoch and after each failure. For each epoch, set `frame` to the output of the
+    sources, or to None, and call `execute`. `stop` can be called from any thread."""
 
     def __init__(
         self, spark: SparkSession, graph: PhysicalGraph, timeout_ms: int, check_cancelled: Callable[[], None]
@@ -48,26 +48,26 @@ class SparkEngine:
         self._garbage = GarbageCollector(_EPOCHS_PER_COLLECTION)
         self._tag: str | None = None
         self._given_up: list[str] = []
-        """Tags of jobs whose tasks may still run."""
+        """Tags of jobs whose tasks might still run."""
         self.frame: DataFrame | None = None
 
     def ship(self, generation: int) -> None:
-        """Make the stages. To workers the graph of each generation is a new one: they open all functions again."""
+        """Create the stages. Workers treat each generation as a new graph and open all functions again."""
         self._shipped = ShippedGraph(self._graph, generation)
         levels = range(1, len(self._graph.levels))
         self._stages = [SparkStage(LevelStage(self._shipped, self._metrics, level)) for level in levels]
 
     def warm_up(self) -> None:
-        """Make workers ready in the background, for the first epoch."""
+        """Start workers in the background, for the first epoch."""
         self._warm_up.start(self._shipped, max(self._graph.targets(level) for level in range(len(self._graph.levels))))
 
     def first_chain(self, chain: int, frame: DataFrame) -> DataFrame:
-        """A source's stream with its first chain, as a part of the streaming plan."""
+        """Add a source's first chain to its stream, as part of the streaming plan."""
         columns = [frame[name] for name in frame.columns]
         return SparkStage(SourceStage(self._shipped, self._metrics, chain), columns).over(frame)
 
     def execute(self, parameters: EpochParameters) -> Iterable[tuple[int, bytes]]:
-        """The sources' chains, then level after level. Gives their reports and failures, and metrics."""
+        """Run the chains of the sources, then each level. Return reports, failures and metrics."""
         self._metrics.value = []
         frames: list[DataFrame] = []
         try:
@@ -81,16 +81,16 @@ class SparkEngine:
         return reports + [(METRICS, measured) for measured in self._metrics.value]
 
     def prepare(self, parameters: EpochParameters, chains: list[int]) -> list[tuple[int, bytes]]:
-        """Open a subtask of each of these chains in a worker. Gives failures."""
+        """Open one subtask of each of these chains in a worker. Return failures."""
         work = Preparation(self._shipped, self._metrics, chains)
         one = self._spark.sparkContext.parallelize(range(1), 1)
         return self._run(parameters, one.mapPartitions(work).collect)
 
     def _run(self, parameters: EpochParameters, work: Callable[[], list[Any]]) -> list[Any]:
-        """A Spark job with what the tasks of this epoch need to know."""
+        """Run a Spark job with the parameters of this epoch."""
         context = self._spark.sparkContext
         context.setLocalProperty(EPOCH_PROPERTY, msgspec.json.encode(parameters).decode())
-        # A task may hang for ever. Each attempt has a tag of its own: a late timer must not end the next one.
+        # A task can hang forever. Each attempt has its own tag, so that a late timer cancels only that attempt.
         self._tag = tag = f"penstock-{uuid.uuid4().hex}"
         context.addJobTag(tag)
         expired = threading.Event()
@@ -104,7 +104,7 @@ class SparkEngine:
             self._given_up.append(tag)
             if not isinstance(error, Exception):
                 raise
-            # Spark wraps every loss of a worker, executor or stage in classes of its own.
+            # Spark wraps the loss of a worker, executor or stage in its own exception classes.
             self._check_cancelled()
             if expired.is_set():
                 raise TookTooLong(brief(error)) from None
@@ -114,7 +114,7 @@ class SparkEngine:
             context.removeJobTag(tag)
 
     def _stages_of(self, tag: str) -> list[int]:
-        """The ids of the Spark stages of a job, the first level's first; none where Spark does not say."""
+        """Return the IDs of a job's Spark stages in level order, or an empty list if Spark does not report them."""
         try:
             tracker = self._spark.sparkContext.statusTracker()
             jobs = [
@@ -122,23 +122,23 @@ class SparkEngine:
                 for job in self._spark.sparkContext._jsc.sc().statusTracker().getJobIdsForTag(tag)
             ]
             return sorted(stage for job in jobs if job is not None for stage in job.stageIds)
-        except Exception:  # a dying JVM may raise anything, and the failure itself matters more
+        except Exception:  # a dying JVM can raise anything, and the original failure matters more
             return []
 
     def stop(self) -> None:
-        """Give up the epoch under way."""
+        """Cancel the epoch in progress."""
         self._warm_up.cancel()
         if self._tag is not None:
             self._spark.sparkContext.cancelJobsWithTag(self._tag)
 
     def await_tasks(self) -> None:
-        """Wait, for some seconds at most, until no task runs of a job that was given up: Spark does not wait for them.
+        """Wait a limited time until no task of a cancelled job runs. Spark itself does not wait for them.
 
-        The socket of a worker is closed by then, so that its functions are being closed.
+        Spark has closed the workers' sockets by then, so their functions are being closed.
         """
         tags, self._given_up = self._given_up, []
         until = time.monotonic() + _ENDING_S
-        # Whatever the bridge says of a JVM that is gone.
+        # Ignore all errors of the bridge to a JVM that is gone.
         with suppress(Exception):
             while any(map(self._runs, tags)) and time.monotonic() < until:
                 time.sleep(0.02)
@@ -155,7 +155,7 @@ class SparkEngine:
         self._spark.sparkContext.cancelJobsWithTag(tag)
 
     def _plan(self, scale: Scale, made: list[DataFrame]) -> DataFrame:
-        """`made` takes the frames that belong to this attempt alone."""
+        """Return the plan of an epoch. Frames that only this attempt uses are appended to `made`."""
         frame = self.frame
         if frame is None:
             one = self._spark.range(0, 1, 1, 1)

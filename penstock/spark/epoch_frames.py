@@ -1,4 +1,4 @@
-"""An epoch's rows in the write-ahead log as a DataFrame: executors read the log's files, not the driver."""
+"""An epoch's rows in the write-ahead log as a DataFrame. Executors read the log's files directly."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 def epoch_frame(
     spark: SparkSession, commits: list[Commit], context: CommitContext, schema: StructType, arrow: pa.Schema
 ) -> DataFrame:
-    """Usable until the next epoch is committed: then the files go. A partition is a file of the log, or what small
-    piece of a subtask's rode in the manifest."""
+    """Return an epoch's rows. The DataFrame is valid until the next epoch is committed, which removes the files.
+
+    Each partition is one file of the log, or a small piece of a subtask's output stored inline in the manifest.
+    """
     pieces = [piece for commit in commits for piece in pieces_of(commit.payload)]
     epoch = commits[0].epoch
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""A job's own thread: executes the instructions of the life cycle, with a streaming query whose batches are epochs."""
+"""A job's thread: executes the life cycle's instructions, with a streaming query whose batches are epochs."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from penstock.spark.scratch import remove_scratch, scratch_directory
 from penstock.spark.stages import release
 
 _TICK_S = 0.1
-"""How often a job looks whether a timer is due."""
+"""How often a job checks whether a timer is due."""
 
 _LEAST_STEP_BACK_S = 5.0
-"""Smaller steps of the clock hold a job up for less time than a new query takes."""
+"""Smaller clock changes delay a job for less time than a new query takes to start."""
 
 _logger = logging.getLogger("penstock")
 
@@ -44,31 +44,30 @@ _Instruction = Recover | StartQuery | RunEpoch | AwaitRestart | End
 
 
 class JobExecution:
-    """Order of calls: `start` once; `done` is set at the end.
+    """Call `start` once; `done` is set at the end.
 
-    Three kinds of threads meet here: the job's own executes the instructions, Spark's runs the batches, and those of
-    requests (`driver/requests.py`) run epochs and stop the query. Epochs and changes of the phase happen under
-    `epoch_lock`.
+    Three kinds of threads meet here: the job's thread executes instructions, Spark's thread runs batches, and request
+    threads (`driver/requests.py`) run epochs and stop the query. `epoch_lock` guards epochs and phase changes.
     """
 
     def __init__(self, spark: SparkSession, spec: JobSpec, job: str) -> None:
-        """`job` is its id."""
+        """`job` is the job ID."""
         self._spark, self._spec, self._job = spark, spec, job
         self.life = LifeCycle(spec.traits, spec.restart_strategy)
-        self.epoch_lock = threading.RLock()  # a listener may rescale
+        self.epoch_lock = threading.RLock()  # reentrant, because a listener can rescale
         self.done = threading.Event()
         self.recovered = threading.Event()
-        """Set while requests can be met; always set when the job is done."""
+        """Set while requests can be executed, and always once the job is done."""
         self.error: BaseException | None = None
-        """What the job, or an epoch of its query, failed with."""
+        """The exception that the job, or an epoch of its query, failed with."""
         self.last_failure: BaseException | None = None
         self.at_start: list[Callable[[Manifest | None], None]] = []
         self.at_end: list[Callable[[], None]] = []
         self._awake = threading.Event()
-        """Set when a pause is to end because the job is to stop."""
+        """Set to end a pause, because the job is stopping."""
         self.clock = StepsBack(time.time, time.monotonic)
         self._unfinished = False
-        """Whether a sink could not finish its part of a job that is over: then its checkpoints stay."""
+        """Whether a sink could not finish its part of a job that has ended. The checkpoints are then kept."""
         self._workdir = scratch_directory()
         self._engine = SparkEngine(spark, spec.physical, spec.settings.timeout_ms, self._stop_if_given_up)
         self._engine.ship(self.life.generation)
@@ -93,7 +92,7 @@ class JobExecution:
         threading.Thread(target=self._run, args=(first,), name=f"penstock-{self._spec.name}", daemon=True).start()
 
     def stop_query(self, stop: StopQuery | None) -> None:
-        """From any thread that does not run an epoch."""
+        """Stop the query. Call from any thread that does not run an epoch."""
         if stop is None:
             return
         self.wake()
@@ -102,26 +101,26 @@ class JobExecution:
             self._engine.stop()
 
     def stop(self, stop: StopQuery) -> None:
-        """As `stop_query`; returns when the job has ended."""
+        """Stop the query and wait until the job has ended."""
         self.stop_query(stop)
         self.done.wait()
 
     @contextmanager
     def between_epochs(self) -> Iterator[None]:
-        """Wait until the job has recovered or ended and no epoch runs; within it, none begins."""
+        """Wait until the job has recovered or ended and no epoch runs. No epoch begins inside the context."""
         self.recovered.wait()
         with self.epoch_lock:
             yield
 
     def save(self, directory: SharedStorage, manifest: Manifest, version: Version) -> str:
-        """Make a savepoint of a pinned checkpoint; gives its path."""
+        """Make a savepoint of a pinned checkpoint and return its path."""
         return self.lineage.save(directory, manifest, version)
 
     def wake(self) -> None:
         """End a pause of the job's thread."""
         self._awake.set()
 
-    # -- the job's own thread --------------------------------------------------------------------------------------
+    # -- the job's thread ------------------------------------------------------------------------------------------
 
     def _run(self, instruction: _Instruction) -> None:
         closed = False
@@ -129,7 +128,7 @@ class JobExecution:
             while not isinstance(instruction, End):
                 try:
                     instruction = self._execute(instruction)
-                except BaseException as error:  # whatever it is, the waiting thread must see it
+                except BaseException as error:  # the waiting thread must see every error
                     instruction = self._failed(error)
             self._end(instruction)
             closed = True
@@ -156,7 +155,7 @@ class JobExecution:
     def _recover(self) -> _Instruction:
         if not re.fullmatch(r"local(\[.*\])?", str(self._spark.sparkContext.master)):
             check_executors(self._spark, self._spec.checkpoint_root)
-        # An epoch of the query before may not have heard yet that it is over.
+        # An epoch of the previous query might not have noticed yet that it is over.
         with self.epoch_lock:
             last = self.lineage.recover()
             instruction = self.life.recovered(None if last is None else last.id, last is not None and last.ended)
@@ -179,7 +178,7 @@ class JobExecution:
                 if self.life.drains_query:
                     self._query.drain()
         except PenstockError:
-            # Through the JVM only a word travels: the error itself is here.
+            # Errors lose their type on the way through the JVM; `self.error` has the original.
             if self.error is None and self.life.wish is Wish.GO_ON:
                 raise
         if self.error is not None:
@@ -188,7 +187,7 @@ class JobExecution:
             return self.life.query_ended()
 
     def _recover_from_step_back(self) -> Recover | None:
-        """Where the machine's clock was set back, Spark's trigger would wait until it is there again."""
+        """Restart the query if the machine's clock was set back, because Spark's trigger would wait for it."""
         back = self.clock.seconds()
         if back < _LEAST_STEP_BACK_S:
             return None
@@ -198,8 +197,7 @@ class JobExecution:
                 self.recovered.clear()
         if recover is not None:
             _logger.warning(
-                "The clock of this machine went back by %.0f s. Job '%s' starts its query again from the last "
-                "checkpoint.",
+                "This machine's clock went back by %.0f s. Job '%s' restarts its query from the last checkpoint.",
                 back,
                 self._spec.name,
             )
@@ -207,11 +205,11 @@ class JobExecution:
         return recover
 
     def _end_input(self, epoch: RunEpoch) -> _Instruction:
-        """The epoch that ends the input; of a batch, it is also the only one."""
+        """Run the epoch that ends the input. It is the only epoch of a batch."""
         frame = self._query.read_at_once(self.lineage) if self._spec.single_epoch else None
         enough = self._slots.await_enough()
         with self.epoch_lock:
-            # A savepoint may have ended the job while this waited.
+            # A savepoint might have ended the job while this thread waited.
             if enough and self.life.wants_epochs:
                 self.run_epoch(epoch, frame)
             return self.life.query_ended()
@@ -241,9 +239,9 @@ class JobExecution:
         if wish is Wish.GO_ON:
             self.last_failure = error
         elif wish is not Wish.CANCEL and not isinstance(error, JobSuspended):
-            # The next start runs that epoch again, and then the restart strategy decides.
+            # The next run repeats that epoch, and the restart strategy applies then.
             self.last_failure = error
-            _logger.warning("Job '%s' failed while it was being stopped: %s", name, error)
+            _logger.warning("Job '%s' failed while stopping: %s", name, error)
         if isinstance(instruction, AwaitRestart):
             _logger.warning(
                 "%s\nJob '%s' failed. Restart %d in %.1f s, %s.",
@@ -254,22 +252,22 @@ class JobExecution:
                 self._restart_point(),
             )
         elif instruction.reason:
-            _logger.warning("Job '%s' is not restarted: %s.", name, instruction.reason)
+            _logger.warning("Job '%s' does not restart: %s.", name, instruction.reason)
         return instruction
 
     def _restart_point(self) -> str:
         if not self._spec.checkpointing:
-            return "from scratch, for it has no checkpoints"
+            return "from scratch, because it has no checkpoints"
         return "from the start" if self.driver.last is None else f"from checkpoint {self.driver.last.id}"
 
     def _session_lives(self) -> bool:
         try:
             return not self._spark.sparkContext._jsc.sc().isStopped()
-        except Exception:  # whatever the bridge says of a JVM that is gone
+        except Exception:  # any error of the bridge to a JVM that is gone
             return False
 
     def _wait(self, seconds: float) -> None:
-        """Let seconds pass; raises if the job is to stop."""
+        """Wait some seconds. Raises if the job is stopping."""
         self._awake.wait(seconds)
         if self.life.wish in (Wish.SUSPEND, Wish.CANCEL):
             raise self._interruption()
@@ -283,7 +281,7 @@ class JobExecution:
             raise self._interruption()
 
     def _interruption(self) -> PenstockError:
-        """What a job raises that was cancelled, or stopped before its input ended."""
+        """Return the exception of a job that was cancelled, or stopped before its input ended."""
         if self.life.wish is Wish.CANCEL:
             return JobCancelled(f"Job '{self._spec.name}' was cancelled.")
         return JobSuspended(f"Job '{self._spec.name}' was stopped.")
@@ -306,40 +304,40 @@ class JobExecution:
         remove_scratch(self._workdir)
 
     def _close_lineage(self, end: End) -> bool:
-        """Whether the checkpoints are this driver's to remove: another may have gone on with them."""
+        """Close the lineage. Return whether this driver can remove its checkpoints, or another one continues them."""
         how = "stopped" if end.status is JobStatus.FINISHED else "cancelled"
         try:
-            # The epoch in progress may be about to publish.
+            # The epoch in progress might be about to publish.
             with self.epoch_lock:
                 if end.close:
                     self.driver.close()
                 if end.finish_sinks:
                     self.driver.finish_sinks()
         except Fenced as fenced:
-            self.error = JobCancelled(f"Job '{self._spec.name}' was {how} here, but not its checkpoints. {fenced}")
+            self.error = JobCancelled(f"Job '{self._spec.name}' was {how} here, but its checkpoints remain. {fenced}")
             return False
-        except Exception as error:  # the user's sink; that the job was cancelled stays true
+        except Exception as error:  # from the user's sink; the job is cancelled nevertheless
             self.error = PenstockError(
-                f"The job was {how}, but a sink could not be finished, so its checkpoints are kept: {error}"
+                f"The job was {how}, but a sink could not finish its output, so the checkpoints are kept: {error}"
             )
             self._unfinished = True
         return True
 
     def _abort_uncommitted(self) -> None:
-        """Abort what sinks prepared and no checkpoint holds, before it is forgotten."""
+        """Abort sink output that no checkpoint holds, before it is forgotten."""
         try:
             with self.epoch_lock:
                 self.driver.abort_uncommitted(everything=not self._spec.checkpointing)
-        except Exception as error:  # the user's sink; what the job did stays done
+        except Exception as error:  # from the user's sink; completed work stays valid
             self._unfinished = True
             _logger.warning("Job '%s': %s", self._spec.name, error)
 
     # -- epochs ----------------------------------------------------------------------------------------------------
 
     def _on_batch(self, generation: int, frame: DataFrame, batch: int) -> None:
-        """Called by Spark for every batch. Whatever fails is kept for `wait`: through the JVM only a word travels."""
+        """Run a batch; called by Spark. Failures are kept for `wait`, because errors lose their type in the JVM."""
         try:
-            # Without the lock: while it waits, the job may be rescaled to what it has, or saved and stopped.
+            # Wait without the lock: meanwhile the job can be rescaled to the available slots, or saved and stopped.
             if self._slots.await_enough():
                 with self.epoch_lock:
                     epoch = self.life.batch_ready(generation)
@@ -353,7 +351,7 @@ class JobExecution:
         raise RuntimeError("the epoch failed") from None
 
     def run_epoch(self, epoch: RunEpoch, frame: DataFrame | None = None, batch: int | None = None) -> None:
-        """Under the lock. `frame` is what the sources give, `batch` its number in Spark's log."""
+        """Run an epoch. The caller holds the lock. `frame` is the output of the sources, `batch` Spark's batch ID."""
         self._engine.frame = frame
         try:
             if batch is None:
@@ -376,8 +374,8 @@ class JobExecution:
         expected = 0 if before is None else before + 1
         if batch != expected:
             raise PenstockError(
-                f"Spark runs batch {batch}, but after checkpoint {driver.next_number - 1} batch {expected} "
-                f"must follow: its log was changed."
+                f"Spark runs batch {batch}, but checkpoint {driver.next_number - 1} must be followed by batch "
+                f"{expected}: Spark's log was changed."
             )
         files = log.appeared(batch)
         index = log.index(driver.next_number, files)
@@ -391,7 +389,7 @@ class JobExecution:
             self.life.input_over()
 
     def _check_commits(self) -> None:
-        """Hear of a sink that failed while it committed concurrently: without data no epoch comes that would."""
+        """Check for a failed concurrent commit. Without data, no epoch would notice it."""
         if not self.epoch_lock.acquire(blocking=False):
             return
         try:
@@ -403,7 +401,7 @@ class JobExecution:
             self.epoch_lock.release()
 
     def _wake_up(self) -> None:
-        """Run an epoch without records if a timer or an idle channel is due: Spark runs none while nothing comes."""
+        """Run an epoch without records if a timer or an idle channel is due. Spark runs none without new data."""
         if not self.driver.wakeup_is_due or not self.life.wants_epochs or self.driver.pause_left() > 0:
             return
         try:

@@ -1,5 +1,5 @@
-"""A look at the executors: before a job starts, can they run its tasks, and do they see its checkpoint directory?
-And before each epoch, how many tasks can they run?"""
+"""Queries about the executors: whether they can run tasks and access the checkpoint directory, and how many tasks they
+can run concurrently."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ExecutorsNotReady(PenstockError):
 
 
 def check_executors(session: SparkSession, checkpoint_root: Storage | None) -> None:
-    """Run one small task on an executor. Called for masters whose executors are processes of their own."""
+    """Run one small task on an executor. Called for masters whose executors are separate processes."""
     uri = None if checkpoint_root is None else checkpoint_root.uri
     marker = f"seen-{uuid.uuid4().hex}"
 
@@ -38,38 +38,40 @@ def check_executors(session: SparkSession, checkpoint_root: Storage | None) -> N
     except PySparkException as error:
         if "ModuleNotFoundError" in str(error) or "ImportError" in str(error):
             raise ExecutorsNotReady(
-                "The executors cannot import penstock. Install it in their Python (spark.pyspark.python), or send it "
-                "along with spark.archives."
+                "The executors cannot import penstock. Install it in their Python (spark.pyspark.python), or ship it "
+                "with spark.archives."
             ) from None
         if checkpoint_root is not None and "StorageError: " in str(error):
             raise ExecutorsNotReady(
-                f"An executor cannot write to {checkpoint_root.where}, where the driver can: {_told(str(error))}",
-                fix="See that state.checkpoints.dir is reachable from all hosts, with the same packages installed and "
+                f"An executor cannot write to {checkpoint_root.where}, but the driver can: {_problem_in(str(error))}",
+                fix="Make sure that all hosts can reach state.checkpoints.dir, with the same packages installed and "
                 "with credentials in state.checkpoints.fs.* or in the executors' environment.",
             ) from None
         raise
     if found != __version__:
-        raise ExecutorsNotReady(f"The executors have penstock {found}, the driver {__version__}. Install the same.")
+        raise ExecutorsNotReady(
+            f"The executors have penstock {found}, but the driver has {__version__}. Install the same version."
+        )
     if checkpoint_root is not None:
         if not checkpoint_root.exists(marker):
             raise ExecutorsNotReady(
-                f"A file that an executor wrote to {checkpoint_root.where} is not visible to the driver: "
+                f"The driver cannot see a file that an executor wrote to {checkpoint_root.where}: "
                 f"state.checkpoints.dir must be on storage that all hosts share."
             )
         checkpoint_root.delete(marker)
 
 
 def slot_counter(session: SparkSession) -> Callable[[], int]:
-    """Says how many tasks the executors that live can run at once; on `local[n]`, n.
+    """Return a function that counts the tasks that live executors can run concurrently; on `local[n]`, n.
 
-    It asks Spark's scheduler: 0.06 ms on `local[2]`, 0.1 ms with two executors. One that was killed no longer counts
-    20 ms later.
+    It queries Spark's scheduler, which takes 0.06 ms on `local[2]` and 0.1 ms with two executors. A killed executor
+    stops counting after 20 ms.
     """
     context = session.sparkContext._jsc.sc()
     profile = context.resourceProfileManager().defaultResourceProfile()
     return lambda: int(context.maxNumConcurrentTasks(profile))
 
 
-def _told(error: str) -> str:
-    """The line of a Python worker's error that says what is wrong."""
+def _problem_in(error: str) -> str:
+    """Return the line of a Python worker's error that describes the problem."""
     return next(line.partition("StorageError: ")[2] for line in error.splitlines() if "StorageError: " in line)

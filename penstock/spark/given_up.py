@@ -1,8 +1,8 @@
-"""Stops a task in its worker when Spark has given it up: the job was cancelled, or another task failed.
+"""Interrupts a task in its worker after Spark gave it up, because the job was cancelled or another task failed.
 
-Spark then closes the worker's socket. Python notices that when it next reads or writes there, which may be minutes
-later: until then functions go on with records of an epoch that no longer exists. So a thread of the worker watches
-the socket and interrupts the task, which closes its functions as after an error.
+Spark closes the worker's socket. Python notices that only at the next read or write, possibly minutes later. Until then
+functions would keep processing records of an epoch that no longer exists. A thread in the worker therefore watches the
+socket and interrupts the task, which closes its functions as after an error.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from types import FrameType
 
 _HANG_UP = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 _CLOSING_S = 10.0
-"""How long functions may take to close before the worker ends without them."""
+"""Maximum time for functions to close before the worker exits without them."""
 
 _gone = False
 """Whether Spark has closed a socket of this process."""
 _running = 0
-"""Tasks that this process runs: one, or none."""
+"""Number of tasks running in this process: 0 or 1."""
 _watched: set[int] = set()
 """Sockets that a thread watches."""
 
 
 class GivenUp(BaseException):
-    """Raised in the task that Spark has given up. Not an Exception: user code must not catch it."""
+    """Raised in a task that Spark gave up. Not an Exception, to keep user code from catching it."""
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise GivenUp in what runs within when Spark has given it up."""
+    """Raise GivenUp in the body if Spark gives up the task."""
     global _running
     _watch(_socket_to_spark())
     _running += 1
@@ -46,7 +46,7 @@ def interruptible() -> Iterator[None]:
 
 
 def _socket_to_spark() -> int | None:
-    """The descriptor from which Spark's worker reads, found in the frame that does; None if there is none."""
+    """Return the descriptor that Spark's worker reads from, found in the worker's stack frame, or None."""
     frame = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == "main" and frame.f_globals.get("__name__") == "pyspark.worker":
@@ -77,7 +77,7 @@ def _await_end(descriptor: int) -> None:
     poll = select.poll()
     poll.register(descriptor, _HANG_UP)
     poll.poll()
-    # A worker without a task ends by itself.
+    # A worker without a task exits by itself.
     if _running:
         _gone = True
         os.kill(os.getpid(), signal.SIGINT)

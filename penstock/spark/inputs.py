@@ -1,4 +1,4 @@
-"""Where the files are that stand for what Spark cannot stream: collections and batch DataFrames."""
+"""Files for input that Spark cannot stream: collections and batch DataFrames."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from penstock.state.storage import AlreadyPublished, Storage
 
 
 class LocalInputs:
-    """In a directory that executors see too: below the lineage's own, or in the driver's for its own executors.
+    """Input files in a directory that executors can read: below the lineage's directory, or on the driver's disk.
 
-    `source-0.done` is published when all files of a source are there, and holds the name of their folder. So drivers
-    that start at the same moment have the same files, whoever wrote them.
+    `source-0.done` is published when all files of a source are written, and contains the name of their folder. Drivers
+    that start at the same time therefore use the same files.
     """
 
     own: Path | None = None
-    """The directory that no other driver has, if Spark's log names files there."""
+    """The directory that belongs to this driver alone, if Spark's log names files in it."""
 
     def __init__(self, root: Path) -> None:
         self._storage = LocalStorage(root)
@@ -43,9 +43,9 @@ class LocalInputs:
 
 
 class CopiedInputs:
-    """In a store that Spark cannot read: each driver has a copy of its own on its disk.
+    """Input files in a store that Spark cannot read, with a copy on each driver's disk.
 
-    `inputs/source-0.done` is published when all files are in the store, and lists them in their order.
+    `inputs/source-0.done` is published when all files are in the store, and lists them in order.
     """
 
     def __init__(self, storage: Storage, own: Path, master: str) -> None:
@@ -80,7 +80,7 @@ class CopiedInputs:
         try:
             self._storage.publish(done, json.dumps(paths).encode())
         except AlreadyPublished:
-            # Another driver's files are the input; ours are not.
+            # Another driver's files are the input; delete ours.
             for path in paths:
                 self._storage.delete(path)
 
@@ -88,15 +88,15 @@ class CopiedInputs:
         if not re.fullmatch(r"local(-cluster)?(\[.*\])?", self._master):
             raise BadSetting(
                 f"The records of source '{source}' come from the driver (from_collection or a batch DataFrame), and "
-                f"executors read them from files. With state.checkpoints.dir at {self._storage.where} those files are "
-                f"on the driver's disk, which the executors of {self._master} do not see.",
+                f"executors read them from files. With state.checkpoints.dir at {self._storage.where}, those files are "
+                f"on the driver's disk, which the executors of {self._master} cannot read.",
                 fix="Set state.checkpoints.dir to a directory that is mounted on every host, or read the records with "
                 "from_source or from a streaming DataFrame.",
             )
 
 
 def inputs_of(storage: Storage, scratch: Path, master: str) -> LocalInputs | CopiedInputs:
-    """For a lineage in `storage`; `scratch` is a directory of this driver's own."""
+    """Return the inputs of a lineage in `storage`. `scratch` belongs to this driver alone."""
     if isinstance(storage, LocalStorage):
         return LocalInputs(storage.root / "inputs")
     if isinstance(storage, DriverStorage):
@@ -110,6 +110,6 @@ def _make_empty(folder: Path) -> None:
 
 
 def set_order(path: Path, number: int) -> None:
-    # Spark takes files in the order of their modification times, to the millisecond.
+    # Spark reads files in order of their modification times, to the millisecond.
     moment = (1_000_000_000_000 + number) * 1_000_000
     os.utime(path, ns=(moment, moment))

@@ -1,4 +1,4 @@
-"""A job on Spark, as its program and its commands see it: what can be asked of it, from any thread."""
+"""A job on Spark, as its program and commands see it. Requests can come from any thread."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from penstock.spark.execution import JobExecution
 from penstock.spark.job_spec import JobSpec
 
 _INTERRUPTIBLE_S = 0.2
-"""A wait without time-out cannot be interrupted by Ctrl-C while another thread is inside the JVM."""
+"""Ctrl-C cannot interrupt a wait without a timeout while another thread is inside the JVM."""
 
 
 class Job:
-    """Order of calls: `start` once; then `wait` or `cancel` from any thread."""
+    """Call `start` once, then `wait` or `cancel` from any thread."""
 
     def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
         self.id = uuid.uuid4().hex
@@ -36,12 +36,12 @@ class Job:
 
     @property
     def at_start(self) -> list[Callable[[Manifest | None], None]]:
-        """Called with the checkpoint that the job goes on from, each time it has recovered. They must not raise."""
+        """Callbacks that receive the checkpoint the job resumes from, after each recovery. They must not raise."""
         return self._execution.at_start
 
     @property
     def at_end(self) -> list[Callable[[], None]]:
-        """Called when the job ends, before any thread hears of it. They must not raise."""
+        """Callbacks for the end of the job, before any waiting thread is notified. They must not raise."""
         return self._execution.at_end
 
     @property
@@ -62,23 +62,23 @@ class Job:
 
     @property
     def web_ui(self) -> str | None:
-        """The address of Spark's own page, if it has one."""
+        """The address of Spark's web UI, if it is enabled."""
         return self._spark.sparkContext.uiWebUrl
 
     @property
     def resumes_from(self) -> int | None:
-        """The checkpoint that the next start of the program goes on from; None where it starts from scratch."""
+        """The checkpoint that the next run of the program resumes from, or None if it starts from scratch."""
         return self.driver.last.id if self.spec.traits.resumable and self.driver.last is not None else None
 
     @property
     def checkpoints(self) -> str:
-        """Where its checkpoints are, if they outlive the driver; otherwise empty."""
+        """The location of the checkpoints if they outlive the driver, otherwise empty."""
         root = self.spec.checkpoint_root
         return root.where if root is not None and self.spec.checkpointing else ""
 
     @property
     def savepoint_at_end(self) -> str | None:
-        """The path of the savepoint that the job was stopped with."""
+        """Path of the savepoint that the job was stopped with."""
         return self._requests.savepoint_at_end
 
     def status(self) -> JobStatus:
@@ -92,11 +92,11 @@ class Job:
         self._execution.start()
 
     def wait(self, timeout: float | None = None) -> JobExecutionResult:
-        """Until the job ends; raises what it failed with. Interruptible by Ctrl-C."""
+        """Wait until the job ends and raise its error, if any. Ctrl-C interrupts the wait."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._execution.done.wait(_INTERRUPTIBLE_S):
             if deadline is not None and time.monotonic() > deadline:
-                raise TimeoutError(f"job '{self.name}' still runs after {timeout} s")
+                raise TimeoutError(f"Job '{self.name}' is still running after {timeout} s.")
         if self._execution.error is not None:
             raise self._execution.error
         took = int((time.monotonic() - self._started) * 1000)
@@ -105,40 +105,42 @@ class Job:
     # -- requests, from any thread ---------------------------------------------------------------------------------
 
     def cancel(self) -> None:
-        """Stop at once; the epoch in progress is given up, nothing of it is visible."""
+        """Stop immediately and abandon the epoch in progress; none of its output becomes visible."""
         self._execution.stop_query(self._execution.life.cancel_requested())
         self._execution.done.wait()
 
     def suspend(self) -> None:
-        """Stop after the epoch in progress and remove nothing: the next start of the program goes on from there.
-        Returns when the job has stopped. A job that no start can resume ends as if it was cancelled, after that epoch
-        too."""
+        """Stop after the epoch in progress and keep everything, so that the next run of the program resumes from there.
+
+        Returns when the job has stopped. A job that cannot be resumed ends as if it was cancelled, also after the
+        epoch in progress.
+        """
         stop = self._execution.life.suspend_requested()
         if stop is not None and stop.now:
             self._give_up_epoch_of_any_jvm(stop)
         else:
             self._execution.wake()
-            # The epoch in progress comes to its end; after it none begins. Both waits end at a second Ctrl-C.
+            # The epoch in progress completes, and no other begins. A second Ctrl-C interrupts both waits.
             while not self._execution.epoch_lock.acquire(timeout=_INTERRUPTIBLE_S):
                 pass
             self._execution.epoch_lock.release()
-            # Of a JVM that is gone the job's own thread hears too.
+            # The job's thread notices a dead JVM too.
             with suppress(Exception):
                 self._execution.stop_query(stop)
         while not self._execution.done.wait(_INTERRUPTIBLE_S):
             pass
 
     def abandon(self) -> None:
-        """As `suspend`, but give up the epoch in progress: nothing of it is visible. Does not wait."""
+        """Suspend, but abandon the epoch in progress; none of its output becomes visible. Does not wait."""
         self._give_up_epoch_of_any_jvm(self._execution.life.suspend_requested(now=True))
 
     def _give_up_epoch_of_any_jvm(self, stop: StopQuery | None) -> None:
-        """The JVM may be gone, or about to go."""
+        """Stop the query of a JVM that might be gone, or about to go."""
         with suppress(Exception):
             self._execution.stop_query(stop)
 
     def savepoint(self, directory: SharedStorage) -> str:
-        """See `Requests`, as for the next two."""
+        """See `Requests`, also for the next two."""
         return self._requests.savepoint(directory)
 
     def stop_with_savepoint(self, directory: SharedStorage, drain: bool, cancel: bool = False) -> str:

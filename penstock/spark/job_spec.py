@@ -1,4 +1,4 @@
-"""What a job on Spark is made of, checked before Spark starts."""
+"""The specification of a job on Spark, checked before Spark starts."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from penstock.spark.sources import sources_in_log
 
 @dataclass
 class JobSpec:
-    """All that is needed to run a job, checked before Spark starts."""
+    """Everything needed to run a job, checked before Spark starts."""
 
     name: str
     logical: LogicalGraph
     physical: PhysicalGraph
     settings: Settings
     checkpoint_root: SharedStorage | None
-    """Where this job's lineages are; None for the driver's memory."""
+    """Storage of this job's lineages; None for the driver's memory."""
     checkpointing: bool
     interval_ms: int
     retain: bool
@@ -36,15 +36,15 @@ class JobSpec:
     records_per_epoch: int
     restart_strategy: RestartStrategy
     restore: RestoreSettings | None = None
-    """The savepoint that the job begins with."""
+    """The savepoint that the job starts from."""
     store_options: Mapping[str, Any] = field(default_factory=dict)
-    """Of the stores that hold savepoints."""
+    """Options of the stores that hold savepoints."""
     slots: SlotSettings = field(default_factory=SlotSettings)
     on_epoch: list[Callable[[EpochStatistics], None]] = field(default_factory=list)
     flow: FlowSettings | None = None
-    """How sources that can are held back; None where they are not."""
+    """How to limit the sources that support it; None without flow control."""
     single_epoch: bool = False
-    """Whether it is a batch that is read at once: one Spark job, without checkpoints, and again from the start after a
+    """Whether the job is a batch that is read in one Spark job. It has no checkpoints and starts over after a
     failure."""
 
     @property
@@ -65,10 +65,10 @@ class JobSpec:
 
 
 def check_savepoint_of(spec: JobSpec) -> None:
-    """Refuse a savepoint that the job cannot begin with, before Spark starts. Changes nothing."""
+    """Raise if the job cannot start from its savepoint, before Spark starts. Changes nothing."""
     restore, root = spec.restore, spec.checkpoint_root
     if restore is None:
         return
-    # A job that has begun with it goes on, and may have removed it.
+    # A job that already started from it resumes from its checkpoints, and might have removed the savepoint.
     if not (root is not None and spec.checkpointing and Lineages(root).goes_on_from(restore.origin)):
         check_savepoint(spec.physical, sources_in_log(spec.logical, spec.physical), restore)

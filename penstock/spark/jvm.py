@@ -1,4 +1,4 @@
-"""Spark's JVM, as a process that may end before the job does."""
+"""Spark's JVM, as a process that can end before the job does."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pyspark import SparkContext
 from penstock.errors import PenstockError
 
 _REAPED_S = 2.0
-"""The JVM's connections close before its process has ended."""
+"""Maximum wait for the process: the JVM's connections close before its process ends."""
 
 
 class SparkEnded(PenstockError):
-    """Spark's JVM ended while the job ran. Operator action: find what ended it, and start the program again."""
+    """Spark's JVM ended while the job ran. Operator action: find out what ended it, and start the program again."""
 
     retryable = False
 
 
 def jvm_death() -> SparkEnded | None:
-    """What ended the JVM that this process started; None if it lives, or if another process started it."""
+    """Return what ended the JVM that this process started, or None if it is alive or belongs to another process."""
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
     if process is None:
         return None
@@ -32,14 +32,14 @@ def jvm_death() -> SparkEnded | None:
         return None
     return SparkEnded(
         f"Spark's JVM (process {process.pid}) has ended: {_cause(code)}.",
-        fix="If memory ran out, raise spark.driver.memory or give the machine more. Start the program again: with "
-        "checkpoints it resumes from the last one.",
+        fix="If it ran out of memory, raise spark.driver.memory or give the machine more. Then start the program "
+        "again: with checkpoints it resumes from the last one.",
     )
 
 
 def _cause(code: int) -> str:
     if code == -signal.SIGKILL:
-        return "it was killed by SIGKILL, as the kernel does when memory runs out (see dmesg)"
+        return "it was killed by SIGKILL, as by the kernel when memory runs out (see dmesg)"
     if code < 0:
         try:
             return f"it was killed by {signal.Signals(-code).name}"
@@ -49,7 +49,7 @@ def _cause(code: int) -> str:
 
 
 def end_quietly(context: Any) -> None:
-    """Let PySpark's accumulator server print no traceback when the JVM closes its connection by dying."""
+    """Keep PySpark's accumulator server from printing a traceback when the JVM dies and closes its connection."""
     server = getattr(context, "_accumulatorServer", None)
     if server is None or hasattr(server, "penstock_quiet"):
         return

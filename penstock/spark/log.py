@@ -1,7 +1,8 @@
-"""Spark's own log of a query: a cache of what the manifests say, made anew from them before a query starts.
+"""Spark's log of a query: a cache of the manifests' contents, rebuilt from them before a query starts.
 
-Spark does not fsync its log, and a lost entry would let it cut another epoch of the same number. So each manifest
-carries the files that appeared with its epoch, and an index of where to find the others that a restart needs.
+Spark does not fsync its log. After the loss of an entry, Spark would create a different epoch with the same number.
+Each manifest therefore contains the files that appeared with its epoch, and an index of the other files that a restart
+needs.
 """
 
 from __future__ import annotations
@@ -18,41 +19,41 @@ from penstock.savepoint.validation import LOG_FILE
 
 _COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
 _OWN = b"penstock-driver:"
-"""Stands in manifests for the directory that every driver has for itself."""
+"""Placeholder in manifests for the directory that each driver has for itself."""
 _OFFSETS_KEPT = 2
-"""Spark reads the last entry of `offsets` and the one before."""
+"""Spark reads the last two entries of `offsets`."""
 
 
 class SparkLog:
-    """The directory given to a query as its checkpoint location. Lives on the driver's own disk, for one query."""
+    """The directory that is a query's checkpoint location. It is on the driver's disk and serves one query."""
 
     def __init__(self, root: Path, own: Path | None = None) -> None:
-        """`own` is a directory of this driver whose files the log names; another driver has its own instead."""
+        """`own` is a directory of this driver whose files the log names. Another driver substitutes its own."""
         self.root = root
         self._own = None if own is None else own.as_uri().encode()
         self._index: dict[str, int] = {}
         self._recorded: set[str] = set()
-        """Files that some manifest holds, and that are still there: Spark leaves old ones lying for a while."""
+        """Files that a manifest holds and that still exist. Spark keeps old files for a while."""
 
     def appeared(self, batch: int) -> dict[str, bytes]:
-        """The files of this batch that no manifest holds yet. Called inside the batch, when Spark has logged it."""
+        """Return this batch's files that no manifest holds yet. Called inside the batch, after Spark has logged it."""
         sources = self._source_files()
         self._recorded.intersection_update(sources)
         new = [path for path in [f"offsets/{batch}", *sources] if path not in self._recorded]
         return {path: self._read(path) for path in new}
 
     def index(self, number: int, files: dict[str, bytes]) -> dict[str, int]:
-        """Where each file that a restart after checkpoint `number` needs is: path to number of the manifest."""
+        """Return the manifest number for each file that a restart after checkpoint `number` needs, by path."""
         index = {**self._index, **dict.fromkeys(files, number)}
         return {path: where for path, where in index.items() if not _superseded(path, index)}
 
     def recorded(self, index: dict[str, int], files: Iterable[str]) -> None:
-        """A checkpoint is complete whose manifest holds this index and these files."""
+        """Record that a checkpoint is complete whose manifest holds this index and these files."""
         self._index = index
         self._recorded.update(files)
 
     def rewrite(self, last: Manifest | None, load: Callable[[int], Manifest]) -> None:
-        """Make the log say what the manifests up to `last` say, and nothing more."""
+        """Rebuild the log to match the manifests up to `last` exactly."""
         shutil.rmtree(self.root, ignore_errors=True)
         self._index = {} if last is None else dict(last.log_index)
         self._recorded = set(self._index)
@@ -60,8 +61,8 @@ class SparkLog:
         for path, number in self._index.items():
             if LOG_FILE.fullmatch(path) is None:
                 raise BadManifest(
-                    f"Checkpoint {number} has a file {path!r} of Spark's log, which is no name of one: it was made by "
-                    f"hand, or by another program.",
+                    f"Checkpoint {number} has a file {path!r}, which is not a valid name in Spark's log: Penstock did "
+                    f"not write this checkpoint.",
                     fix="Start from another checkpoint or savepoint. Nothing was changed.",
                 )
             self._write(path, holders[number].spark_log[path])
@@ -69,13 +70,13 @@ class SparkLog:
             if folder == "offsets":
                 self._write(f"commits/{name}", _COMMIT)
         if self._index:
-            # Spark refuses a log without it; the id is that of the query, new like the query itself.
+            # Spark refuses a log without this file. The ID belongs to the query, so it is new.
             self._write("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
 
     def offsets(self) -> list[str]:
-        """Of each source, what the last batch in the log ends with; [] before the first."""
+        """Return the end offset of each source in the last logged batch; [] before the first batch."""
         numbers = [int(path.name) for path in (self.root / "offsets").glob("*") if path.name.isdigit()]
-        # Two lines in front: the version, and what else Spark knows of the batch.
+        # The first two lines are the version and the batch metadata.
         return (self.root / "offsets" / str(max(numbers))).read_text().split("\n")[2:] if numbers else []
 
     def _read(self, path: str) -> bytes:
@@ -96,7 +97,7 @@ class SparkLog:
 
 
 def _superseded(path: str, index: dict[str, int]) -> bool:
-    """Whether later files say all that this one says: old offsets, and source entries before a compaction."""
+    """Return whether later files make this one obsolete: old offsets, and source entries before a compaction."""
     folder = path.rsplit("/", 1)[0]
     number = _number(path)
     later = [other for other in index if other.rsplit("/", 1)[0] == folder and _number(other) > number]

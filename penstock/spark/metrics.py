@@ -1,7 +1,7 @@
-"""How metrics come from Spark's tasks to the driver: an accumulator, beside the rows, whose checksums Spark compares.
+"""Transfers metrics from Spark tasks to the driver with an accumulator, because Spark compares checksums of rows.
 
-Spark hands a task's updates over when the task has succeeded, before the stage after it starts and before `collect`
-returns; those of a task that failed, never. A task whose output was lost runs again and hands over twice.
+Spark delivers a task's updates when the task has succeeded, before the next stage starts and before `collect` returns.
+It drops the updates of failed tasks. A task whose output was lost runs again and delivers twice.
 """
 
 from __future__ import annotations
@@ -22,5 +22,5 @@ class _Appending(AccumulatorParam[list[bytes]]):
 
 
 def collect_metrics(spark: SparkSession) -> Collected:
-    """One for all epochs of a job, for its stages are pickled once; the driver empties it before each attempt."""
+    """Return one accumulator for all epochs of a job, because stages are pickled once. Clear it before each attempt."""
     return spark.sparkContext.accumulator([], _Appending())

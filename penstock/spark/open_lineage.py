@@ -1,4 +1,4 @@
-"""What a driver has open of one lineage: its storage, Spark's log, copies of inputs, credits, and the epoch driver."""
+"""A driver's open lineage: its storage, Spark's log, copies of inputs, credits and the epoch driver."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _logger = logging.getLogger("penstock")
 
 
 class OpenLineage:
-    """Order of calls: `recover` once per start of the query; then epochs by `driver`; at last `close` or `end`."""
+    """Call `recover` once per start of the query, then run epochs with `driver`, and finally call `close` or `end`."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class OpenLineage:
         slots: Slots,
         wait: Callable[[float], object],
     ) -> None:
-        """`job` is the id of the job, `workdir` the scratch directory of the driver, `wait` lets seconds pass."""
+        """`job` is the job ID, `workdir` the driver's scratch directory; `wait` waits some seconds."""
         self._spark, self._spec, self._workdir = spark, spec, workdir
         self._lineages = None if spec.checkpoint_root is None else Lineages(spec.checkpoint_root)
         self._bases = SparkMerge(spark, job)
@@ -87,13 +87,13 @@ class OpenLineage:
         if self._lineages is None:
             lineage = new_lineage()
             if not spec.checkpointing and self._master().startswith("local"):
-                # Executors are on this host: state is limited by its disk, and not by the driver's memory.
+                # Executors are on this host, so its disk limits the state, not the driver's memory.
                 root = self._workdir / "state" / lineage
                 root.mkdir(parents=True)
                 return LocalStorage(root, synced=False), lineage
             return DriverStorage(self._driver_host()), lineage
         if not spec.checkpointing:
-            # No driver will go on with it, so no mark of it is made.
+            # No driver will resume it, so it is not registered.
             lineage = new_lineage()
         elif spec.restore is None:
             lineage = self._lineages.current()
@@ -102,7 +102,7 @@ class OpenLineage:
         return self._lineages.storage_of(lineage), lineage
 
     def _driver_host(self) -> str:
-        """Loopback, unless the user chose a cluster: then its executors must reach the driver."""
+        """Return the loopback address, or an address that executors can reach if the user chose a cluster."""
         if self._master().startswith("local"):
             return "127.0.0.1"
         return str(self._spark.sparkContext.getConf().get("spark.driver.host", "127.0.0.1"))
@@ -111,14 +111,14 @@ class OpenLineage:
         return str(self._spark.sparkContext.master)
 
     def recover(self) -> Manifest | None:
-        """Begin with the savepoint or go on from the last checkpoint; gives that checkpoint, None for none."""
+        """Restore the savepoint or resume from the last checkpoint. Return that checkpoint, or None."""
         last = recover(self.driver, self._spec.traits, self._spec.restore)
         if not self._spec.single_epoch:
             self.log.rewrite(last, lambda number: load(self._storage, number)[0])
         return last
 
     def save(self, directory: SharedStorage, manifest: Manifest, version: Version) -> str:
-        """Make a savepoint of a pinned checkpoint; gives its path."""
+        """Make a savepoint of a pinned checkpoint and return its path."""
         return make_savepoint(
             directory,
             self._spec.name,
@@ -131,7 +131,7 @@ class OpenLineage:
         )
 
     def close(self) -> None:
-        """The lineage stays for the next start of the program."""
+        """Close the lineage but keep it for the next run of the program."""
         self.credits.close()
         self._bases.cancel()
         self._saving.cancel()
@@ -139,7 +139,7 @@ class OpenLineage:
         self._storage.close()
 
     def end(self, retain: bool) -> None:
-        """No start of the program goes on with the lineage: remove it, or mark it and retain it."""
+        """End the lineage, which no run of the program will resume: remove it, or mark and retain it."""
         self.close()
         remove_replicas(self._spec.settings.backend, self.driver.lineage)
         if self._lineages is None:
@@ -148,5 +148,5 @@ class OpenLineage:
         try:
             self._lineages.end(self.driver.lineage, last=self.driver.next_number - 1, retain=retain)
         except StorageError as error:
-            # What the job did stays done; the next start of the program sweeps.
-            _logger.warning("The checkpoints of job '%s' were not removed: %s", self._spec.name, error)
+            # Completed work stays valid; the next run of the program cleans up.
+            _logger.warning("Could not remove the checkpoints of job '%s': %s", self._spec.name, error)

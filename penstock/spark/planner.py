@@ -1,7 +1,7 @@
-"""Python sources as Spark sees them: a streaming data source whose offsets are positions and whose rows are ranges.
+"""Python sources as a Spark streaming data source whose offsets are positions and whose rows are ranges.
 
-Only ranges pass through Spark. The records themselves are read in the task that runs the source's chain, so that they
-cross no process on their way to it.
+Only ranges pass through Spark. The task that runs the source's chain reads the records, so they never cross a process
+boundary on the way to it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ RANGE_SCHEMA = "split string, start string, end string"
 _FORMAT = "penstock"
 _SOURCE = "penstock.secret.source"
 _PROGRAM = "penstock.secret.program"
-"""Spark hides options with this word in their name from its logs: a source may hold a password."""
+"""Spark redacts options with the word `secret` in its logs. A source can hold a password."""
 PLANNING_FAILED = "PENSTOCK-SOURCE "
-"""Marks the text of a failure on its way through the JVM."""
+"""Marks a failure's text on its way through the JVM."""
 NOT_RETRYABLE = "not-retryable:"
-"""Behind that mark: the failure would come again, so that no restart strategy is to be asked."""
+"""Follows that mark if the failure would recur: the restart strategy does not apply then."""
 
 
 def planned_stream(
@@ -43,8 +43,10 @@ def planned_stream(
     credits: str | None,
     program: bytes,
 ) -> DataFrame:
-    """The ranges of each epoch, as a streaming DataFrame. `credits`: where the source's credits are, if it has any.
-    `program`: the classes that the source's process cannot import."""
+    """Return the ranges of each epoch as a streaming DataFrame.
+
+    `credits`: the source's credit file, if it has one. `program`: the classes that the planner process cannot import.
+    """
     spark.dataSource.register(PlannedSource)
     reader = spark.readStream.format(_FORMAT).option(_SOURCE, base64.b64encode(pickled).decode())
     reader = reader.option("name", name).option("parallelism", parallelism)
@@ -57,7 +59,7 @@ def planned_stream(
 
 
 def _hear_signals() -> None:
-    """Let Spark end this process by SIGTERM, which the driver's JVM ignores, and so do the processes that it starts."""
+    """Let Spark end this process with SIGTERM. The driver's JVM and its child processes ignore it by default."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -84,7 +86,7 @@ class PlannedSource(DataSource):
 
 
 class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Runs in a process of its own beside the driver, which Spark starts; `read` runs in the tasks."""
+    """Runs in a separate process that Spark starts next to the driver; `read` runs in the tasks."""
 
     def __init__(
         self, name: str, encoded: str, program: str, parallelism: int, limit: int | None, credits: str | None
@@ -100,13 +102,13 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _source(self) -> Source:
         if self._opened is None:
-            # Written by this job's own driver a moment ago.
+            # This job's driver wrote these bytes a moment ago.
             enter_program(base64.b64decode(self._program))
             self._opened = pickle.loads(base64.b64decode(self._encoded))
         return self._opened
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """A bounded source ends by itself."""
+        """Do nothing: a bounded source ends by itself."""
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
@@ -126,7 +128,7 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return end
 
     def partitions(self, start: Positions, end: Positions) -> list[InputPartition]:
-        """At most as many as the job's parallelism: a task may read several splits, one after the other."""
+        """Return at most as many partitions as the job's parallelism. A task can read several splits in turn."""
         changed = ranges(start, end)
         shares = [changed[number :: self._parallelism] for number in range(self._parallelism)]
         return [InputPartition(share) for share in shares if share]
@@ -146,7 +148,7 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _named:
-    """Gives a failure of the user's source its name, and only the user's frames."""
+    """Adds the source's name to a failure of the user's source, and keeps only the user's frames."""
 
     def __init__(self, name: str) -> None:
         self._name = name

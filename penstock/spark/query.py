@@ -1,4 +1,4 @@
-"""The streaming query of a job: it reads the sources, and every batch of it becomes an epoch."""
+"""A job's streaming query: it reads the sources, and each of its batches becomes an epoch."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from penstock.spark.sources import SourceInput, came_to_an_end, may_come_to_an_e
 
 
 class EpochQuery:
-    """Order of calls: `start`, `ended_within` until it gives True; again for the next one. `stop` from any thread."""
+    """Call `start`, then `ended_within` until it returns True; then repeat. `stop` can be called from any thread."""
 
     def __init__(self, spark: SparkSession, spec: JobSpec, engine: SparkEngine) -> None:
         self._spark, self._spec, self._engine = spark, spec, engine
-        self._may_end = may_come_to_an_end(spec.logical)
+        self._can_end = may_come_to_an_end(spec.logical)
         self._query: Any = None
 
     def start(self, lineage: OpenLineage, on_batch: Callable[[DataFrame, int], None]) -> None:
-        """Raises what Spark could not start it for. A failure of a batch is raised by `ended_within`."""
+        """Start the query. Raises if Spark cannot start it. `ended_within` raises the failure of a batch."""
         with _failures_in_words():
             writer = self._stream(lineage).writeStream.foreachBatch(on_batch)
             writer = writer.option("checkpointLocation", str(lineage.log.root))
@@ -46,23 +46,23 @@ class EpochQuery:
             return bool(self._query.awaitTermination(seconds))
 
     def stop(self) -> None:
-        """Returns when no batch runs any more."""
+        """Stop the query and wait until no batch is running."""
         query = self._query
         if query is not None:
             query.stop()
 
     def drain(self) -> None:
-        """Stop once bounded sources have given all they have."""
+        """Stop once the bounded sources are read completely."""
         if any(node.source.bounded for _, node in self._source_nodes()):
             self._query.processAllAvailable()
         self._query.stop()
 
     def input_is_over(self, lineage: OpenLineage) -> bool:
-        """Whether sources whose end was not known have come to it."""
-        return self._may_end and came_to_an_end(self._spec.logical, lineage.driver.sources, lineage.log.offsets())
+        """Return whether the sources whose end was not known in advance have all ended."""
+        return self._can_end and came_to_an_end(self._spec.logical, lineage.driver.sources, lineage.log.offsets())
 
     def read_at_once(self, lineage: OpenLineage) -> DataFrame:
-        """All of the input, as a batch."""
+        """Return the complete input as a batch."""
         return self._joined(open_batch(self._input(lineage, chain, node)) for chain, node in self._source_nodes())
 
     def _stream(self, lineage: OpenLineage) -> DataFrame:
@@ -71,7 +71,7 @@ class EpochQuery:
             open_stream(
                 self._input(lineage, chain, node),
                 records_per_epoch=self._spec.records_per_epoch,
-                # The copy of a collection is made before the first checkpoint of this driver's own.
+                # The copy of a collection is made before this driver's first checkpoint.
                 read_before=0 if last is None else last.records.get(node.uid, 0),
                 credits=lineage.credits.path(node.uid),
             )
@@ -93,14 +93,14 @@ class EpochQuery:
         return ((chain, nodes[chain.source_uid or ""]) for chain in self._spec.physical.sources())
 
     def _joined(self, frames: Iterable[DataFrame]) -> DataFrame:
-        """What the sources' first chains give."""
+        """Return the combined output of the sources' first chains."""
         chains = self._spec.physical.sources()
         branches = [self._engine.first_chain(chain.id, frame) for chain, frame in zip(chains, frames, strict=True)]
         return reduce(DataFrame.unionAll, branches)
 
 
 class _failures_in_words:
-    """Raises what Spark reports of a query as a PenstockError."""
+    """Raises Spark's errors about a query as PenstockError."""
 
     def __enter__(self) -> None:
         pass

@@ -1,7 +1,7 @@
-"""Directories of one driver process, for what can be made again. Those of killed drivers are swept by the next one.
+"""Scratch directories of one driver process, for data that can be rebuilt. Drivers sweep those of killed drivers.
 
-A driver holds a lock on a file in its directory as long as it lives. Process numbers say nothing about that: a driver
-in another container that shares the temporary directory has a number that means nothing here.
+A driver holds a lock on a file in its directory while it lives. Process IDs would not work: a driver in another
+container that shares the temporary directory has a different PID namespace.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _PREFIX = "penstock-scratch-"
 _LOCK = "lock"
 
 _held: dict[Path, int] = {}
-"""The directories of this process, and the locks on them."""
+"""This process's directories and their locks."""
 
 
 def scratch_directory() -> Path:
-    """A new directory. Removed by `remove_scratch`, when this process ends, or by a later driver if it is killed."""
+    """Create a directory. `remove_scratch`, the end of this process, or a later driver after a kill removes it."""
     _sweep()
     while True:
         path = Path(tempfile.mkdtemp(prefix=_PREFIX))
@@ -32,16 +32,16 @@ def scratch_directory() -> Path:
         except FileNotFoundError:
             lock = None
         except OSError:
-            # A file system without locks: no sweep touches a directory that has no file to lock.
+            # The file system has no locks. A sweep ignores a directory without a lock file.
             lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        # A sweep of another driver may take it before it is locked.
+        # Another driver's sweep might remove it before it is locked.
         if lock is not None:
             _held[path] = lock
             return path
 
 
 def remove_scratch(path: Path) -> None:
-    """Remove a directory of this process. Does nothing if it was removed before."""
+    """Remove a directory of this process. Does nothing if it is already removed."""
     lock = _held.pop(path, None)
     if lock is not None:
         shutil.rmtree(path, ignore_errors=True)
@@ -49,7 +49,7 @@ def remove_scratch(path: Path) -> None:
 
 
 def _sweep() -> None:
-    """Remove the directories of this user's drivers that are gone. One without a lock file is being made."""
+    """Remove the directories of this user's dead drivers. A directory without a lock file is still being created."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         lock = path / _LOCK
         with suppress(OSError):
@@ -64,7 +64,7 @@ def _remove_all() -> None:
 
 
 def _after_fork() -> None:
-    # They belong to the parent, and go when it ends.
+    # They belong to the parent, which removes them when it exits.
     for lock in _held.values():
         os.close(lock)
     _held.clear()

@@ -1,4 +1,4 @@
-"""The Spark session of a job: settings that make epochs short, and a quiet console."""
+"""The Spark session of a job: settings for short epochs and a quiet console."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _NOISE = (
 )
 
 _LONGEST_SOCKET_FOLDER = 60
-"""A socket's path may have 107 characters, and Spark's name for one takes 42."""
+"""A socket path is limited to 107 characters, and Spark's file name takes 42."""
 
 _REQUIRED = {
     # A partition index must be a subtask index.
     "spark.sql.adaptive.enabled": "false",
-    # What protects an epoch from user code that is not deterministic: Spark notices that a retried task sent
-    # something else and gives the epoch up instead of tearing it.
+    # Protects an epoch from nondeterministic user code: Spark notices that a retried task produced different output
+    # and fails the epoch instead of mixing both.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
     "spark.speculation": "false",
@@ -47,23 +47,23 @@ _REQUIRED = {
 
 
 class SparkNotStarted(PenstockError):
-    """Spark did not start. Operator action: what its JVM printed is above the message."""
+    """Spark did not start. Operator action: read the output of its JVM above the message."""
 
 
 class UnsafeSetting(PenstockError):
-    """A Spark setting that would break the guarantees of an epoch."""
+    """A Spark setting would break the guarantees of an epoch."""
 
 
 def default_conf(master: str = DEFAULT_MASTER) -> dict[str, str]:
-    """Spark settings that Penstock's jobs run with unless the user says otherwise; measured to shorten epochs."""
+    """Return the default Spark settings of Penstock jobs, which were measured to shorten epochs."""
     log4j = files("penstock.spark") / "log4j2.properties"
     java_options = f"-Dlog4j2.configurationFile=file:{log4j}"
     local = {}
     if master.startswith("local"):
-        # Two fifths of the CPU time of a start, and of the minutes after it, would go to the optimizing compiler. What
-        # it compiles is planning, not data: after 400 epochs they are as fast as with it.
+        # The optimizing compiler would take two fifths of the CPU time of a start and of the minutes after it. It
+        # compiles planning, not data processing. After 400 epochs, epochs are as fast as with it.
         java_options += " -XX:TieredStopAtLevel=1"
-        # Elsewhere Penstock may reach the workers only after they were forked.
+        # On a cluster, workers might get Penstock only after they are forked.
         local = {"spark.python.daemon.module": "penstock.spark.daemon"}
     return {
         **_REQUIRED,
@@ -78,31 +78,31 @@ def default_conf(master: str = DEFAULT_MASTER) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "10",
-        # Spark remembers jobs, stages and plans for its UI, also where that is off: 1,000 of each by default. An epoch
-        # is one of each, so the heap would grow for the first thousand epochs.
+        # Spark remembers jobs, stages and plans for its UI, even if the UI is off: 1,000 of each by default. An epoch
+        # adds one of each, so the heap would grow for the first thousand epochs.
         "spark.ui.retainedJobs": "100",
         "spark.ui.retainedStages": "200",
         "spark.ui.retainedTasks": "2000",
         "spark.sql.ui.retainedExecutions": "50",
-        # Else an epoch's shuffle files stay until the JVM collects its plan, which may take half an hour.
+        # Otherwise an epoch's shuffle files stay until the JVM collects its plan, which can take half an hour.
         "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.pyspark.python": sys.executable,
         "spark.driver.extraJavaOptions": java_options,
         "spark.executor.extraJavaOptions": java_options,
-        # Else an RDD's Python workers and a DataFrame's are different ones. We shorten tracebacks ourselves.
+        # Otherwise RDDs and DataFrames use different Python workers. Penstock shortens tracebacks itself.
         "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
         **local,
     }
 
 
 def running_session() -> SparkSession | None:
-    """The session that `start_session` would give as it is."""
+    """Return the session that `start_session` would reuse."""
     return SparkSession.getActiveSession()
 
 
 def start_session(overrides: dict[str, str]) -> SparkSession:
-    """The running session, or a new one. `overrides` are the user's `spark.*` settings."""
+    """Return the running session, or start one. `overrides` are the user's `spark.*` settings."""
     active = running_session()
     if active is not None:
         check_session(active)
@@ -111,17 +111,17 @@ def start_session(overrides: dict[str, str]) -> SparkSession:
     check_before_start(conf)
     os.environ.setdefault("PYSPARK_PYTHON", conf["spark.pyspark.python"])
     if conf["spark.master"].startswith("local"):
-        # Nothing of a local job listens beyond this machine.
+        # A local job must not listen beyond this machine.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         conf.setdefault("spark.driver.host", "127.0.0.1")
         conf.setdefault("spark.driver.bindAddress", "127.0.0.1")
-        # Workers that are killed leave their sockets behind.
+        # Killed workers leave their sockets behind.
         sockets = str(scratch_directory())
         if len(sockets) < _LONGEST_SOCKET_FOLDER:
             conf.setdefault("spark.python.unix.domain.socket.dir", sockets)
     bridge = logging.getLogger("py4j")
     if bridge.level == logging.NOTSET:
-        # At INFO it tells of every connection to the JVM, to whoever calls logging.basicConfig(level=INFO).
+        # At INFO it logs every connection to the JVM, which shows after logging.basicConfig(level=INFO).
         bridge.setLevel(logging.WARNING)
     quiet_bridge()
     builder = SparkSession.builder
@@ -138,9 +138,9 @@ def start_session(overrides: dict[str, str]) -> SparkSession:
 
 
 def quiet_bridge() -> None:
-    """Keep py4j from printing a traceback for each call that is cut off when the JVM dies: the job says what happened.
+    """Keep py4j from printing a traceback for each call that fails when the JVM dies. The job reports the cause.
 
-    It logs them to the root logger, which the level of its own logger does not reach.
+    py4j logs these tracebacks to the root logger, so the level of the `py4j` logger has no effect.
     """
     root = logging.getLogger()
     if _not_of_the_bridge not in root.filters:
@@ -153,10 +153,10 @@ def _not_of_the_bridge(record: logging.LogRecord) -> bool:
 
 
 def check_session(session: SparkSession) -> None:
-    """Refuse settings under which an epoch could be torn, and set those that can be set on a living session."""
+    """Raise for settings that could tear an epoch, and set those that can be changed on a running session."""
     if not hasattr(session, "_jsparkSession"):
         raise UnsafeSetting(
-            "Penstock needs a classic Spark session: under Spark Connect foreachBatch has no SparkContext. "
+            "Penstock needs a classic Spark session, because foreachBatch has no SparkContext under Spark Connect. "
             "Create the session with SparkSession.builder.master(...), without remote(...)."
         )
     context = session.sparkContext.getConf()
@@ -165,10 +165,10 @@ def check_session(session: SparkSession) -> None:
         ("spark.shuffle.push.enabled", "true", "merged blocks lose the checksums that protect an epoch"),
     ):
         if context.get(key, "false") == bad:
-            raise UnsafeSetting(f"{key}={bad} is refused: {why}. Set {key}=false.")
+            raise UnsafeSetting(f"{key}={bad} is not supported: {why}. Set {key}=false.")
     manager = context.get("spark.shuffle.manager", "sort")
     if manager not in ("sort", "tungsten-sort", "org.apache.spark.shuffle.sort.SortShuffleManager"):
-        raise UnsafeSetting(f"spark.shuffle.manager={manager} is refused: it has no row checksums. Use 'sort'.")
+        raise UnsafeSetting(f"spark.shuffle.manager={manager} is not supported: it has no row checksums. Use 'sort'.")
     for key, value in _REQUIRED.items():
         if key.startswith("spark.sql."):
             session.conf.set(key, value)
@@ -177,10 +177,10 @@ def check_session(session: SparkSession) -> None:
 def _not_started(error: Exception, conf: dict[str, str]) -> SparkNotStarted:
     if isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED":
         packages = conf.get("spark.jars.packages")
-        fix = f"See whether spark.jars.packages, {packages}, can be fetched from here." if packages else ""
+        fix = f"Check whether this host can download spark.jars.packages, {packages}." if packages else ""
         return SparkNotStarted(
-            "Spark did not start: its JVM ended before it was ready. What it printed is above.",
-            fix=fix or "See that Java 17 or later is installed (java -version), or that JAVA_HOME names it.",
+            "Spark did not start: its JVM ended before it was ready. Its output is above.",
+            fix=fix or "Make sure that Java 17 or later is installed (java -version), or set JAVA_HOME.",
         )
     return SparkNotStarted(
         f"Spark did not start: {brief(error)}",
@@ -190,7 +190,7 @@ def _not_started(error: Exception, conf: dict[str, str]) -> SparkNotStarted:
 
 @contextmanager
 def _same_imports(master: str) -> Iterator[None]:
-    """Let workers on this machine import what the program can: its own folder is on their path too."""
+    """Let workers on this machine import the same modules as the program: add its folder to their path."""
     before = os.environ.get("PYTHONPATH")
     if master.startswith("local"):
         os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -221,9 +221,11 @@ os.register_at_fork(after_in_child=_ignore_signals)
 
 @contextmanager
 def _deaf_to_signals() -> Iterator[None]:
-    """Start a JVM that a signal to the whole process group does not end: the driver hears it too, and still needs the
-    JVM to finish the epoch. It ends with the driver, whose end closes its standard input. PySpark does the same for
-    SIGINT."""
+    """Start a JVM that ignores signals to the process group.
+
+    The driver receives such a signal too, and still needs the JVM to finish the epoch. The JVM ends with the driver,
+    which closes the JVM's standard input. PySpark does the same for SIGINT.
+    """
     global _starting_jvm
     _starting_jvm = True
     try:
@@ -233,9 +235,9 @@ def _deaf_to_signals() -> Iterator[None]:
 
 
 class _QuietStart:
-    """While the JVM starts, gives it a pipe as standard error, and passes on all but its known greetings.
+    """Gives the starting JVM a pipe as standard error, and forwards everything except its known startup messages.
 
-    The pipe stays for the JVM's life: what user functions print comes through it.
+    The pipe stays open for the life of the JVM and carries the output of user functions.
     """
 
     def __enter__(self) -> None:

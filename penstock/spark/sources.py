@@ -1,4 +1,4 @@
-"""How each kind of source becomes a streaming DataFrame of exchange rows."""
+"""Opens each kind of source as a streaming DataFrame."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ FILE_RANGE = (
     "'null' AS start",
     "concat('[', length, ',', unix_millis(modificationTime), ']') AS end",
 )
-"""A file that Spark found, as the range of a split."""
+"""A file that Spark found, as a split's range."""
 _CHUNK = 1000
 """Records per row of a collection's file."""
 
 
 class SourceInput(NamedTuple):
-    """What it takes to read a source, as a stream or as a batch."""
+    """Everything needed to read a source, as a stream or as a batch."""
 
     spark: SparkSession
     chain: Chain
     origin: Any
     place: Callable[[str, Callable[[Path], None]], Path]
-    """Gives the source a folder that is kept between runs of one lineage. It calls the function it is given to fill
-    the folder, unless an earlier run did."""
+    """Returns a folder for the source that is kept between runs of one lineage. Calls the given function to fill the
+    folder, unless an earlier run did."""
     parallelism: int
     program: bytes
-    """The classes that tasks cannot import."""
+    """Classes that tasks cannot import."""
 
 
 def open_stream(source: SourceInput, records_per_epoch: int, read_before: int, credits: str | None) -> DataFrame:
-    """The source as a streaming DataFrame.
+    """Return the source as a streaming DataFrame.
 
-    `read_before`: records of a collection that were read before this lineage began, with a savepoint. `credits`: where
-    a source in Python finds them.
+    Input that Spark cannot stream (a collection, a batch DataFrame) is written to Parquet once and streamed from there.
+    It is then read in epochs and is replayable, like any other source.
 
-    What Spark cannot stream by itself (a collection, a batch DataFrame) is written to Parquet once and streamed from
-    there, so that it is read in epochs, and read again after a failure, like any other source.
+    `read_before`: records of a collection that were read before this lineage started from a savepoint. `credits`: the
+    credit file of a Python source.
     """
     spark, chain, origin, place, parallelism, program = source
     if isinstance(origin, DataFrame) and origin.isStreaming:
@@ -75,27 +75,27 @@ def open_stream(source: SourceInput, records_per_epoch: int, read_before: int, c
 
 
 def sources_in_log(logical: LogicalGraph, physical: PhysicalGraph) -> list[str]:
-    """The uid of the source behind each line of Spark's offsets."""
+    """Return the source uid for each line of Spark's offsets."""
     origins = {node.uid: node.source.origin for node in logical.nodes.values() if node.source is not None}
     uids = [chain.source_uid for chain in physical.sources() if chain.source_uid is not None]
     return [uid for uid in uids for _ in range(lines_in_log(origins[uid]))]
 
 
 def may_come_to_an_end(logical: LogicalGraph) -> bool:
-    """Whether all sources that are not bounded may end after all, and there is one."""
+    """Return whether all sources that are not bounded can still end, and at least one such source exists."""
     endless = [node.source.origin for node in logical.nodes.values() if node.source and not node.source.bounded]
     return bool(endless) and all(isinstance(origin, Source) and origin.may_end for origin in endless)
 
 
 def came_to_an_end(logical: LogicalGraph, uids: list[str], offsets: list[str]) -> bool:
-    """Of such a program: whether all of them have, by the offsets of a batch. `uids` has the source of each."""
+    """Return whether all sources have ended, given the offsets of a batch and the source uid of each offset."""
     sources = {node.uid: node.source for node in logical.nodes.values() if node.source is not None}
     pairs = [(sources[uid], line) for uid, line in zip(uids, offsets)]
     return bool(pairs) and all(each.bounded or at_end(each.origin, json.loads(line)) for each, line in pairs)
 
 
 def lines_in_log(origin: Any) -> int:
-    """As how many sources Spark streams what `open_stream` gives for it: each has a line in its offsets."""
+    """Return the number of Spark sources behind the result of `open_stream`. Each has a line in Spark's offsets."""
     if isinstance(origin, FileSource):
         return len(origin.local_paths)
     if isinstance(origin, DataFrame) and origin.isStreaming:
@@ -105,14 +105,14 @@ def lines_in_log(origin: Any) -> int:
 
 
 def _discovered(spark: SparkSession, source: FileSource) -> DataFrame:
-    """Which files to read: Spark looks for new ones and keeps the log of them, only names pass through it.
+    """Return the files to read. Spark finds new files and logs them; only names pass through it.
 
-    Without its column `content` Spark's reader of binary files does not open them.
+    Spark's binary file reader does not open files if the column `content` is not selected.
     """
     frames = []
     for path in source.local_paths:
         reader = spark.readStream.format("binaryFile").schema(_FILE_SCHEMA)
-        # Else a file that is a week older than the newest one seen is passed over.
+        # Otherwise Spark skips files that are a week older than the newest one.
         reader = reader.option("recursiveFileLookup", True).option("maxFileAge", "36500d")
         if source.max_files_per_epoch is not None:
             reader = reader.option("maxFilesPerTrigger", source.max_files_per_epoch)
@@ -125,14 +125,14 @@ def _write_rest(read_before: int, records: list[Any], folder: Path, per_file: in
 
 
 def write_collection(records: list[Any], folder: Path, per_file: int = 0, program: bytes = b"") -> None:
-    """Records in chunks, in files of so many, or in one."""
+    """Write records in chunks, in files of `per_file` records or in one file."""
     for number, part in enumerate(_parts(records, per_file or len(records) or 1)):
         table = pa.table({"chunk": pa.array(chunks_of(part, program), pa.binary())})
         _write(folder / f"{number:06d}.parquet", table, number)
 
 
 def chunks_of(records: list[Any], program: bytes) -> list[bytes]:
-    """As the source's chain reads them."""
+    """Return records in the form that the source's chain reads."""
     return [dump_records(chunk, program) for chunk in _parts(records, _CHUNK)]
 
 

@@ -1,7 +1,7 @@
-"""Python stages and exchanges put on a DataFrame with few calls to the JVM: an epoch's plan is built anew each time.
+"""Adds Python stages and exchanges to a DataFrame with few JVM calls, because each epoch builds a new plan.
 
-`DataFrame.mapInArrow` pickles its function and looks up every column each time, 10 ms a stage; here that is done once.
-It also imports pandas into the driver, which is a fifth of a second of a job's start.
+`DataFrame.mapInArrow` pickles its function and looks up every column each time, which takes 10 ms per stage. Here this
+happens once. `mapInArrow` also imports pandas into the driver, which adds a fifth of a second to a job's start.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ StageFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class SparkStage:
-    """A function that gives exchange rows, as it is put on one plan after another."""
+    """A function that yields exchange rows, reused in one plan after another."""
 
     def __init__(self, function: StageFunction, columns: Sequence[Column] = ()) -> None:
-        """`columns` are those of the frames it is put on, if they are not exchange rows."""
+        """`columns` are those of the input frames, if they are not exchange rows."""
         make: Any = UserDefinedFunction
         udf = make(function, returnType=ROW_SCHEMA, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
         self._column = udf(*(columns or [col(name) for name in _COLUMNS]))
@@ -36,7 +36,7 @@ class SparkStage:
 
 
 class SparkExchange:
-    """Delivers rows to the partition their `target` says."""
+    """Sends each row to the partition in its `target` column."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
@@ -47,9 +47,9 @@ class SparkExchange:
 
 
 def release(frame: DataFrame) -> None:
-    """Let a frame's plan in the JVM go as soon as the last reference to the frame does. No thread uses it any more.
+    """Free a frame's plan in the JVM with the last reference to the frame. No thread can use the frame afterwards.
 
-    py4j keeps every method that was called on an object in that object, and each refers back to it: without this the
-    plan stays until Python's collector comes, which knows nothing of the JVM's memory.
+    py4j caches every method called on an object in that object, and each refers back to it. Without this, the plan
+    stays until Python's garbage collector runs, which does not see the JVM's memory.
     """
     frame._jdf._methods.clear()

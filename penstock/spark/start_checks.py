@@ -1,4 +1,4 @@
-"""Checks before Spark starts. Spark itself finds these mistakes after a minute, or runs the job all the same."""
+"""Checks before Spark starts. Spark would find these mistakes only after a minute, or ignore them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from penstock.errors import PenstockError
 
 _CONNECT_S = 5.0
 _FILES = ("spark.jars", "spark.submit.pyFiles", "spark.files", "spark.archives")
-"""Settings that list files, with commas between them."""
+"""Settings with comma-separated lists of files."""
 _COORDINATES = re.compile(r"[^:/\s]+[:/][^:/\s]+[:/][^:/\s]+")
 
 
 class SparkUnreachable(PenstockError):
-    """No Spark master answers. Operator action: start it, or correct `spark.master`."""
+    """No Spark master answers. Operator action: start the master, or correct `spark.master`."""
 
 
 def check_before_start(conf: Mapping[str, str]) -> None:
-    """Raise what would keep Spark from starting, or make it start without something that it was given."""
+    """Raise if Spark could not start with this configuration, or would ignore part of it."""
     check_files(conf)
     check_packages(conf.get("spark.jars.packages", ""))
     check_master(conf.get("spark.master", ""))
@@ -37,16 +37,16 @@ def check_files(conf: Mapping[str, str]) -> None:
 
 
 def check_file(setting: str, name: str) -> None:
-    """Refuse a path of this machine where nothing is. What lies elsewhere (hdfs:, https:) is left to Spark."""
+    """Raise if a local path does not exist. Remote paths (hdfs:, https:) are left to Spark."""
     parts = urlsplit(name)
     if parts.scheme not in ("", "file"):
         return
-    # What follows a # is the name that an archive gets where it is unpacked.
+    # The part after # is the name of an archive's folder after unpacking.
     path = unquote(parts.path) if parts.scheme else name.partition("#")[0]
     if os.path.exists(path) or (glob.has_magic(path) and glob.glob(path)):
         return
     raise BadSetting(
-        f"{setting} names '{name}', and there is no such file.",
+        f"{setting} names '{name}', but this file does not exist.",
         fix="Correct the path, or remove it if the program does not need the file.",
     )
 
@@ -61,10 +61,10 @@ def check_packages(packages: str) -> None:
 
 
 def check_master(master: str) -> None:
-    """Refuse what is not a master, and a cluster of which no master can be connected to."""
+    """Raise if `master` is invalid, or if no master of the cluster accepts connections."""
     if master and master != "yarn" and not master.startswith(("local", "spark://", "k8s://")):
         raise BadSetting(
-            f"spark.master is '{master}', which Spark does not know.",
+            f"spark.master is '{master}', which is not a valid Spark master.",
             fix="Set it to local[*], spark://HOST:PORT, k8s://HOST:PORT or yarn.",
         )
     problems = []
@@ -73,14 +73,14 @@ def check_master(master: str) -> None:
             with closing(socket.create_connection((host, port), _CONNECT_S)):
                 return
         except socket.gaierror:
-            problems.append(f"the host '{host}' is not known")
+            problems.append(f"the host '{host}' is unknown")
         except TimeoutError:
             problems.append(f"{host}:{port} does not answer within {_CONNECT_S:.0f} s")
         except OSError as error:
             problems.append(f"{host}:{port}: {error.strerror or error}")
     if problems:
         raise SparkUnreachable(
-            f"spark.master is '{master}', and no Spark master can be reached there: {'; '.join(problems)}.",
+            f"spark.master is '{master}', but no Spark master can be reached there: {'; '.join(problems)}.",
             fix="Start the master, or correct spark.master. To run on this machine alone, set it to local[*].",
         )
 
@@ -95,7 +95,7 @@ def _addresses(master: str) -> Iterator[tuple[str, int]]:
             host, _, port = address_text.rpartition(":")
             if not host or not port.isdigit():
                 raise BadSetting(
-                    f"spark.master is '{master}', and '{address_text}' is not a host and a port.",
-                    fix="Write spark://HOST:PORT; a standalone master listens at port 7077.",
+                    f"spark.master is '{master}', but '{address_text}' is not a host and a port.",
+                    fix="Use spark://HOST:PORT. The default port of a standalone master is 7077.",
                 )
             yield host.strip("[]"), int(port)

@@ -1,4 +1,4 @@
-"""States of savepoints and checkpoints as Spark DataFrames: each task reads a block of them."""
+"""States of savepoints and checkpoints as Spark DataFrames. Each task reads one block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def state_frame(
     parts: list[int],
     batches_of: Callable[[int], Iterator[pa.RecordBatch]],
 ) -> DataFrame:
-    """The rows of a state: a task for each part calls `batches_of`, and no row passes through the driver."""
+    """Return the rows of a state. One task per part calls `batches_of`, and no row passes through the driver."""
     schema = _for_spark(schema)
     spark_schema = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     if not parts:
@@ -34,6 +34,6 @@ def state_frame(
 
 
 def _for_spark(schema: pa.Schema) -> pa.Schema:
-    """Spark has no column of nothing but nulls."""
+    """Replace null types with strings, because Spark has no null columns."""
     fields = [field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in schema]
     return pa.schema(fields)

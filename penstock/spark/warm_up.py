@@ -1,4 +1,4 @@
-"""Python workers started while the query starts, so that the first epoch finds them there."""
+"""Starts Python workers while the query starts, so that the first epoch finds them running."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from penstock.spark.worker import ShippedGraph
 
 
 class WarmUp:
-    """One small Spark job in a thread of its own. Nothing depends on it: it may fail.
+    """Runs a small Spark job in a separate thread. It can fail without consequences.
 
-    Not a DataFrame: planning the first one takes a second.
+    It does not use a DataFrame, because planning the first one takes a second.
     """
 
     def __init__(self, context: SparkContext) -> None:
@@ -28,7 +28,7 @@ class WarmUp:
         return thread
 
     def cancel(self) -> None:
-        # The JVM may be gone.
+        # The JVM might be gone.
         with suppress(Exception):
             self._context.cancelJobsWithTag(self._tag)
 
@@ -40,13 +40,13 @@ class WarmUp:
 
 
 class _Opens:
-    """Unpickles the graph in a worker: that imports all it needs, the user's modules too."""
+    """Unpickles the graph in a worker, which imports all modules it needs, including the user's."""
 
     def __init__(self, graph: ShippedGraph) -> None:
         self._graph = graph
 
     def __call__(self, _: Iterable[int]) -> Iterator[int]:
-        # If it cannot be opened, the first epoch says so.
+        # If this fails, the first epoch reports the error.
         with suppress(Exception):
             self._graph.open()
         return iter(())

@@ -1,4 +1,4 @@
-"""What Spark runs in its Python workers: one task per partition of a stage, over Arrow batches of exchange rows."""
+"""The code that Spark runs in its Python workers: one task per partition of a stage, over Arrow batches of rows."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from penstock.state.storage import Storage
 from penstock.state.storage_uri import open_storage
 
 EPOCH_PROPERTY = "penstock.secret.epoch"
-"""Spark local property that carries an epoch's parameters to every task, so that plans need not change.
+"""Spark local property that passes an epoch's parameters to every task without changing the plan.
 
-It may hold the secret of the driver's memory; Spark hides properties with this word in their name from its logs.
+It can contain the secret of the driver's memory. Spark redacts properties with `secret` in their name in its logs.
 """
 
 ROW_SCHEMA = "target int, route long, channel long, seq long, kind int, payload binary"
@@ -54,10 +54,10 @@ _ARROW_SCHEMA = pa.schema(
 )
 _BATCH_BYTES = 4 * 1024 * 1024
 _CAUGHT = (Exception, SystemExit, KeyboardInterrupt)
-"""Workers get no SIGINT from the terminal, so a KeyboardInterrupt in one was raised by user code."""
+"""Workers receive no SIGINT from the terminal, so user code raised any KeyboardInterrupt."""
 
-# Per worker process. Spark hands partitions to workers as it likes, so nothing here is trusted without a check:
-# graphs are known by their hash, chains compare what they last reported, replicas carry the version they stand at.
+# State of this worker process. Spark assigns partitions to workers arbitrarily, so all of it is checked before use:
+# graphs are identified by hash, chains compare their last reports, and replicas carry their version.
 _graphs: dict[str, PhysicalGraph] = {}
 _runs: TaskRuns[tuple[str, int, int | None]] = TaskRuns(_CAUGHT, given_up=(GivenUp, GeneratorExit))
 _sources: dict[tuple[str, int], Source] = {}
@@ -65,17 +65,17 @@ _storages: dict[str, Storage] = {}
 _replicas: dict[bytes, ReplicaStore] = {}
 
 _TASKS_PER_COLLECTION = 100
-"""With the thresholds of `tune_collector` cycles would stay until there are half a million objects in them."""
+"""With the thresholds of `tune_collector`, cycles would otherwise stay until they hold half a million objects."""
 
 _garbage: GarbageCollector | None = None
 
 
 def tune_collector() -> None:
-    """Let Python's collector run rarely in this process, which is a worker. Never called in the driver: there cycles
-    hold plans in the JVM.
+    """Make Python's garbage collector run rarely in this worker. Never call this in the driver, where cycles keep JVM
+    plans alive.
 
-    A task holds records by the hundred thousand. With Python's own threshold of 700 the collector looks at all of them
-    over and over: a quarter of an epoch's Python time, measured at 100,000 keys.
+    A task holds hundreds of thousands of records. With Python's default threshold of 700, the collector visits all of
+    them repeatedly, which took a quarter of an epoch's Python time at 100,000 keys.
     """
     global _garbage
     gc.set_threshold(500_000, 20, 20)
@@ -83,19 +83,19 @@ def tune_collector() -> None:
 
 
 class ShippedGraph:
-    """A graph as it travels: pickled once in the driver, unpickled once per worker."""
+    """A graph in transit: pickled once in the driver, unpickled once per worker."""
 
     def __init__(self, graph: PhysicalGraph, generation: int) -> None:
         self.data = pack(graph)
-        # A job that was restarted begins with new functions, in the workers that have not failed too.
+        # A restarted job begins with new functions, even in workers that did not fail.
         self.digest = hashlib.blake2b(self.data, digest_size=16, salt=generation.to_bytes(8)).hexdigest()
 
     def open(self, scale: Scale | None = None) -> PhysicalGraph:
-        """At that scale; without one, as the program has it."""
+        """Return the graph at that scale, or the program's graph."""
         name = self.name(scale or {})
         graph = _graphs.get(name)
         if graph is None:
-            # A worker serves one job at a time, at one scale; the chains of what was before are of no more use.
+            # A worker serves one job at a time, at one scale. Close the chains of the previous one.
             _runs.close()
             for source in _sources.values():
                 source.close()
@@ -130,7 +130,7 @@ class LevelStage:
 
 
 class SourceStage:
-    """Runs a source's first chain over one Spark partition, inside the streaming plan."""
+    """Runs a source's first chain over one Spark partition, as part of the streaming plan."""
 
     def __init__(self, graph: ShippedGraph, metrics: Collected, chain: int) -> None:
         self._graph = graph
@@ -166,7 +166,7 @@ class SourceStage:
 
 
 class Preparation:
-    """Opens one subtask of each of some chains, before the first epoch after a recovery; gives failures."""
+    """Opens one subtask of each given chain before the first epoch after a recovery; yields failures."""
 
     def __init__(self, graph: ShippedGraph, metrics: Collected, chains: list[int]) -> None:
         self._graph = graph
@@ -184,7 +184,7 @@ class Preparation:
 
 
 class SilentStage:
-    """Stands for all sources in an epoch without records: the one that ends the input, or one for a timer."""
+    """Replaces all sources in an epoch without records: the one that ends the input, or one for a timer."""
 
     def __init__(self, graph: ShippedGraph, metrics: Collected) -> None:
         self._graph = graph
@@ -207,7 +207,7 @@ def _with_run(
     producer: int,
     rows: Callable[[Task], Iterator[ExchangeRow]],
 ) -> Iterator[ExchangeRow]:
-    """Run a task of an open graph with the chain kept from an earlier epoch, if any; keep it unless the task failed."""
+    """Run a task with the chain kept from an earlier epoch, if any; keep the chain unless the task fails."""
     open_graph = _graphs[graph]
     yield from _runs.run_task(
         (graph, chain, subtask),
@@ -228,7 +228,7 @@ def _parameters() -> EpochParameters:
     context = TaskContext.get()
     assert context is not None
     if _garbage is None:
-        # A worker whose daemon is Spark's own.
+        # This worker was forked by Spark's standard daemon.
         tune_collector()
     data = context.getLocalProperty(EPOCH_PROPERTY)
     assert data is not None, "a Penstock stage runs only inside an epoch"

@@ -1,7 +1,8 @@
-"""`ds.to_spark(schema)`: any writer of Spark's as a sink, through the write-ahead log.
+"""``ds.to_spark(schema)``: any Spark writer as a sink, through the write-ahead log.
 
-Rows wait in the log of their epoch. When its checkpoint is complete, the driver makes a DataFrame of them and hands it
-to the writer. A driver that dies just then lets the next one hand it over again; so what holds is up to the format.
+Rows wait in the log of their epoch. When its checkpoint is complete, the driver builds a DataFrame of them and passes
+it to the writer. If the driver dies at that point, the next one passes it again. The guarantee therefore depends on the
+format.
 """
 
 from __future__ import annotations
@@ -29,25 +30,26 @@ _DELTA = ("txnAppId", "txnVersion")
 
 
 class Epoch(NamedTuple):
-    """Which epoch a DataFrame has the rows of."""
+    """The epoch that a DataFrame's rows belong to."""
 
     number: int
     key: str
-    """Names these rows for good: it is the same when they are handed over again, and no other epoch of any run or sink
-    has it. A system that stores it with them can leave out what it has."""
+    """A permanent, unique ID of these rows. It is the same when the rows are passed again, and no other epoch of any
+    run or sink has it. A system that stores it with the rows can skip duplicates."""
     again: bool
-    """Whether a driver before this one may have handed them over."""
+    """Whether an earlier driver might have passed these rows already."""
 
 
 class SparkWriterFailed(PenstockError):
     """Spark could not write an epoch's rows.
 
-    Operator action: see what Spark says; the rows are in the job's checkpoint and are written when it is restarted.
+    Operator action: fix the cause in Spark's message. The rows are in the job's checkpoint and are written when the
+    job restarts.
     """
 
 
 class Target(NamedTuple):
-    """What is done with an epoch's rows, and what that guarantees."""
+    """What to do with an epoch's rows, and the resulting guarantee."""
 
     name: str
     write: Callable[[DataFrame, Epoch], Any]
@@ -79,15 +81,15 @@ class SparkSink(Sink):
         frame = epoch_frame(self._session(), commits, context, self._schema, self._arrow)
         try:
             self._target.write(frame, epoch)
-        except Exception as error:  # Spark's, or of the user's function
+        except Exception as error:  # from Spark or the user's function
             raise SparkWriterFailed(
-                f"The sink '{context.uid}' ({self._target.name}) could not write epoch {epoch.number}: {_said(error)}",
-                fix="The rows stay in the checkpoint, and are written when the job is started again.",
+                f"Sink '{context.uid}' ({self._target.name}) could not write epoch {epoch.number}: {_said(error)}",
+                fix="The rows stay in the checkpoint and are written when the job starts again.",
             ) from error
 
 
 def _said(error: Exception) -> str:
-    """What an error of Spark's says, without the frames of the JVM."""
+    """Return the message of a Spark error without JVM frames."""
     lines = [line for line in str(error).splitlines() if not line.startswith(_FRAMES)]
     return f"{type(error).__name__}: {' '.join(' '.join(lines).split()).removeprefix(': ')}"[:4000]
 
@@ -98,28 +100,36 @@ _FRAMES = ("\tat ", "\t...", "Caused by: ", "An error occurred while calling ", 
 def arrow_schema(schema: StructType) -> Any:
     try:
         return to_arrow_schema(schema, timezone="UTC", error_on_duplicated_field_names_in_struct=True)
-    except Exception as error:  # PySpark's own, of several classes
+    except Exception as error:  # several PySpark classes
         raise GraphError(f"to_spark: the schema {schema.simpleString()} has no Arrow types: {error}") from None
 
 
 def struct_of(schema: Any, session: Callable[[], SparkSession]) -> StructType:
-    """A StructType as it is; a string is parsed by Spark."""
+    """Return the schema as a StructType. Spark parses a string."""
     if isinstance(schema, str):
         try:
             session()
             schema = StructType.fromDDL(schema)
-        except Exception as error:  # the parser's, from the JVM
-            raise GraphError(f"to_spark: {schema!r} is no schema. {_said(error)}", fix=_SCHEMA) from None
+        except Exception as error:  # from the parser in the JVM
+            raise GraphError(f"to_spark: {schema!r} is not a valid schema. {_said(error)}", fix=_SCHEMA) from None
     if not isinstance(schema, StructType) or not schema.fields:
         raise GraphError(f"to_spark needs the schema of the rows, not {schema!r}.", fix=_SCHEMA)
     return schema
 
 
-_SCHEMA = "Give columns and types as in 'id long, name string', or a StructType."
+_SCHEMA = "Pass columns and types as in 'id long, name string', or a StructType."
 
 
 class ToSpark:
-    """Says where the rows go: as a DataFrameWriter does, with `save`, `save_as_table` or `foreach_epoch` at its end."""
+    """Configures where the rows go, like Spark's ``DataFrameWriter``.
+
+    End the chain of calls with :meth:`save`, :meth:`save_as_table` or :meth:`foreach_epoch`.
+
+    Example:
+        .. code-block:: python
+
+            ds.to_spark("id long, name string").format("json").save("/data/out")
+    """
 
     def __init__(self, end: Callable[[str, Sink], Any], session: Callable[[], SparkSession], schema: Any) -> None:
         self._end = end
@@ -131,39 +141,63 @@ class ToSpark:
         arrow_schema(self._schema)
 
     def format(self, source: str) -> ToSpark:
-        """The writer; `parquet` if none is given."""
+        """Set the format of the writer; the default is ``parquet``."""
         self._format = source
         return self
 
     def option(self, key: str, value: Any) -> ToSpark:
+        """Set an option of the writer.
+
+        Raises:
+            GraphError: The option is ``txnAppId`` or ``txnVersion``, which Penstock sets itself.
+        """
         if key in _DELTA:
-            raise GraphError(f"to_spark sets {key} itself: to what names the job and the epoch.", fix="Leave it out.")
+            raise GraphError(f"to_spark sets {key} itself, to identify the job and the epoch.", fix="Leave it out.")
         self._options[key] = value
         return self
 
     def options(self, **options: Any) -> ToSpark:
+        """Set several options of the writer; see :meth:`option`."""
         for key, value in options.items():
             self.option(key, value)
         return self
 
     def partition_by(self, *columns: str) -> ToSpark:
+        """Partition the output by these columns.
+
+        Raises:
+            GraphError: The schema has no such column.
+        """
         unknown = [column for column in columns if column not in self._schema.names]
         if unknown:
-            raise GraphError(f"to_spark: there is no column {unknown[0]!r}; there are {', '.join(self._schema.names)}.")
+            raise GraphError(f"to_spark: no column {unknown[0]!r} in the schema, only {', '.join(self._schema.names)}.")
         self._columns = columns
         return self
 
     def mode(self, save_mode: str) -> ToSpark:
-        """`append`, which is what a stream does."""
+        """Set the save mode. Only ``append`` is possible for a stream.
+
+        Raises:
+            GraphError: The mode is not ``append``.
+        """
         if save_mode != "append":
             raise GraphError(
-                f"to_spark: each epoch adds to what there is, so its mode is 'append', not {save_mode!r}.",
-                fix="To do something else with an epoch's rows use foreach_epoch(lambda df, epoch: ...).",
+                f"to_spark: each epoch adds rows, so the only mode is 'append', not {save_mode!r}.",
+                fix="To do something else with an epoch's rows, use foreach_epoch(lambda df, epoch: ...).",
             )
         return self
 
     def save(self, path: str | None = None) -> Any:
-        """End the stream here. Files of an epoch go to a directory of their own below `path`: `epoch=...`."""
+        """End the stream in a path, or in a format without one.
+
+        File formats write each epoch to a separate directory below ``path``: ``epoch=...``.
+
+        Args:
+            path: Directory for the files; optional for formats that are not files.
+
+        Raises:
+            GraphError: The format needs a path, or does not support the schema.
+        """
         if self._format.lower() in _FILES:
             return self._finish(self._to_files(path))
         return self._finish(self._elsewhere(lambda writer: writer.save(path), path or ""))
@@ -173,14 +207,20 @@ class ToSpark:
         return self._finish(self._elsewhere(lambda writer: writer.saveAsTable(name), name))
 
     def foreach_epoch(self, function: Callable[[DataFrame, Epoch], Any]) -> Any:
-        """End the stream in a function that is called in the driver with each epoch's rows and its `Epoch`.
+        """End the stream in a function that the driver calls with the rows of each epoch.
 
-        Not for an epoch without rows. The DataFrame is to be used within the call.
+        The function is not called for epochs without rows.
+
+        Args:
+            function: Called with a DataFrame, which is valid only during the call, and its :class:`Epoch`.
+
+        Raises:
+            GraphError: ``function`` is not callable.
         """
         if not callable(function):
             raise GraphError(f"foreach_epoch needs a function of (df, epoch), not {function!r}.")
         name = getattr(function, "__name__", type(function).__name__)
-        why = "its function gets an epoch again if the driver dies before it is noted, with the same epoch.key"
+        why = "its function is called again with the same epoch.key if the driver dies before the commit is recorded"
         return self._finish(Target(f"foreach_epoch {name}", function, AT_LEAST_ONCE, why))
 
     def _finish(self, target: Target) -> Any:
@@ -188,18 +228,18 @@ class ToSpark:
 
     def _to_files(self, path: str | None) -> Target:
         if not path:
-            raise GraphError(f"to_spark: {self._format} needs a path.", fix="Give one: .save('/path').")
+            raise GraphError(f"to_spark: {self._format} needs a path.", fix="Pass one: .save('/path').")
         if self._format.lower() == "text" and [type(field.dataType) for field in self._schema] != [StringType]:
-            raise GraphError("to_spark: text files have one column, of strings.", fix="Use a schema 'value string'.")
+            raise GraphError("to_spark: text files have one string column.", fix="Use the schema 'value string'.")
         base = path.rstrip("/")
 
         def write(frame: DataFrame, epoch: Epoch) -> None:
-            # What an attempt left that did not come to its end is replaced, with all its partitions.
+            # Replace the output of an unfinished attempt, including all its partitions.
             writer = frame.write.format(self._format).options(**self._options).mode("overwrite")
             writer = writer.option("partitionOverwriteMode", "static").partitionBy(*self._columns)
             writer.save(f"{base}/epoch={epoch.key}")
 
-        why = "each epoch has a directory of its own, which is replaced when the epoch is written again"
+        why = "each epoch has a separate directory, which is replaced when the epoch is written again"
         return Target(f"{self._format} {path}", write, EXACTLY_ONCE, why)
 
     def _elsewhere(self, save: Callable[[Any], None], place: str) -> Target:
@@ -215,7 +255,7 @@ class ToSpark:
             save(writer)
 
         if delta:
-            why = "Delta leaves out a txnVersion that it has seen of a txnAppId, and these name the job and the epoch"
+            why = "Delta skips a txnVersion that it has already seen for a txnAppId, and these identify job and epoch"
             return Target(f"{self._format} {place}".strip(), write, EXACTLY_ONCE, why)
-        why = f"Spark's writer '{self._format}' cannot tell that it is given an epoch again after the driver has died"
+        why = f"Spark's writer '{self._format}' cannot detect that it gets an epoch again after the driver died"
         return Target(f"{self._format} {place}".strip(), write, AT_LEAST_ONCE, why)

@@ -176,7 +176,7 @@ class StateDescriptor(ABC, Generic[S_co]):
         self.serializer = OrPickled(spec)
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
-        """Let values expire: docs/state-ttl.md. Call it before the state is asked for with this descriptor."""
+        """Let values expire: docs/write/state-ttl.md. Call it before the state is asked for with this descriptor."""
         if not isinstance(ttl_config, StateTtlConfig):
             raise TypeError(f"expected a StateTtlConfig, got {type(ttl_config).__name__}: build() makes one")
         self.ttl_config = ttl_config

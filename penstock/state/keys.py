@@ -1,7 +1,7 @@
 """The canonical bytes of a key, from which its key group follows and under which its state is stored.
 
 Two keys are the same key exactly when their bytes are equal, in every process and every version: a change of
-any byte here orphans the state of every job. docs/keys.md has the table; the tests hold golden values.
+any byte here orphans the state of every job. docs/write/keys.md has the table; the tests hold golden values.
 
 The format is msgpack, and describes itself. What msgpack lacks is an extension type of its own code, so that
 nothing can pass for a string or a number.

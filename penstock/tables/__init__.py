@@ -1,4 +1,4 @@
-"""The state of savepoints and checkpoints as tables, and savepoints from tables. See docs/state-tables.md.
+"""The state of savepoints and checkpoints as tables, and savepoints from tables. See docs/query/state-tables.md.
 
 Savepoint, Checkpoint   savepoint.py, checkpoint.py   what there is; `state` gives a StateTable
 StateTable              table.py                      to_arrow, to_pandas, to_spark, get

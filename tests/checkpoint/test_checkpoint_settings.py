@@ -1,4 +1,4 @@
-"""Each setting of checkpoints, changed alone, changes what the driver does."""
+"""Each checkpoint setting, changed alone, changes the driver's behaviour."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -21,7 +21,7 @@ def job(**settings: Any) -> JobHarness:
 
 
 def fail(harness: JobHarness, times: int, error: Callable[[], Exception]) -> list[int]:
-    """Let the engine fail so often; returns the list in which its attempts are counted."""
+    """Make the engine fail `times` times, and return the list that collects its attempts."""
     execute, attempts = harness._engine.execute, list[int]()
 
     def failing(parameters: EpochParameters) -> Iterable[tuple[int, bytes]]:
@@ -47,7 +47,7 @@ def barriers(harness: JobHarness) -> list[int]:
 
 
 class TestMinPause:
-    def test_holds_back_the_next_barrier_until_so_long_after_the_last_checkpoint(self) -> None:
+    def test_min_pause_delays_the_next_barrier_after_the_last_checkpoint(self) -> None:
         with job(min_pause_ms=500) as harness:
             harness.push(1).epoch()
             harness.push(2).epoch()
@@ -57,13 +57,13 @@ class TestMinPause:
             harness.push(4).epoch()
             assert barriers(harness) == [0, 500, 1000, 5000]
 
-    def test_is_none_by_default(self) -> None:
+    def test_the_default_min_pause_is_zero(self) -> None:
         with job() as harness:
             harness.push(1).epoch()
             harness.push(2).epoch()
             assert barriers(harness) == [0, 0]
 
-    def test_does_not_hold_back_another_attempt_at_the_same_epoch(self) -> None:
+    def test_min_pause_does_not_delay_another_attempt_at_the_same_epoch(self) -> None:
         with job(min_pause_ms=500) as harness:
             fail(harness, 1, lost)
             harness.push(1).epoch()
@@ -72,7 +72,7 @@ class TestMinPause:
 
 class TestTimeout:
     @pytest.mark.parametrize(("timeout_ms", "status"), [(5000, "EXPIRED"), (6000, "COMPLETED")])
-    def test_ends_a_checkpoint_that_takes_longer(self, timeout_ms: int, status: str) -> None:
+    def test_the_timeout_ends_a_checkpoint_that_takes_longer(self, timeout_ms: int, status: str) -> None:
         with job(timeout_ms=timeout_ms) as harness:
             execute = harness._engine.execute
 
@@ -88,7 +88,7 @@ class TestTimeout:
                 harness.push(1).epoch()
             assert [each.status.name for each in harness._driver.coordinator.recent] == [status]
 
-    def test_is_no_failure_of_the_engine_though_it_had_to_be_stopped(self) -> None:
+    def test_a_timeout_does_not_count_as_a_failure_of_the_engine(self) -> None:
         with job(tolerable_failures=1) as harness:
             fail(harness, 1, too_long)
             harness.push(1).epoch()
@@ -99,7 +99,7 @@ class TestTimeout:
 
 class TestTolerableFailures:
     @pytest.mark.parametrize(("tolerable", "attempts"), [(0, 1), (1, 2), (5, 6)])
-    def test_is_how_often_an_expired_epoch_runs_again(self, tolerable: int, attempts: int) -> None:
+    def test_an_expired_epoch_is_retried_up_to_the_tolerable_failures(self, tolerable: int, attempts: int) -> None:
         with job(tolerable_failures=tolerable) as harness:
             made = fail(harness, 100, too_long)
             harness.push(1)
@@ -108,7 +108,7 @@ class TestTolerableFailures:
             assert len(made) == attempts
 
     @pytest.mark.parametrize(("tolerable", "attempts"), [(0, 4), (1, 4), (5, 6)])
-    def test_what_the_engine_lost_is_run_three_times_more_in_any_case(self, tolerable: int, attempts: int) -> None:
+    def test_an_epoch_lost_by_the_engine_is_retried_at_least_three_times(self, tolerable: int, attempts: int) -> None:
         with job(tolerable_failures=tolerable) as harness:
             made = fail(harness, 100, lost)
             harness.push(1)
@@ -118,7 +118,7 @@ class TestTolerableFailures:
 
 
 class Board(Sink):
-    """Shows what it is given, whenever it is given; only what a driver before may have committed, once."""
+    """Shows every payload it commits, except a repeated commit of an epoch that it has already committed."""
 
     def __init__(self, commit_before_checkpoint: bool) -> None:
         self.commit_before_checkpoint = commit_before_checkpoint
@@ -158,7 +158,7 @@ def board(at_least_once: bool, commit_before_checkpoint: bool = True) -> tuple[J
 
 
 class TestMode:
-    def test_at_least_once_shows_output_before_the_checkpoint_is_complete_and_may_repeat_it(self) -> None:
+    def test_mode_at_least_once_commits_before_the_checkpoint_completes_and_can_repeat_output(self) -> None:
         harness, sink = board(at_least_once=True)
         with harness:
             harness.push(1).epoch()
@@ -166,19 +166,19 @@ class TestMode:
             assert harness.epoch() is None
             assert (harness.checkpoint, sink.shown) == (1, [1, 3, 6])
             harness.epoch()
-            # The output is there twice, what is in state only once.
+            # The output appears twice, but the state counts each record once.
             assert (harness.checkpoint, sink.shown) == (2, [1, 3, 6, 3, 6])
             harness.push(4).epoch()
             assert sink.shown[-1] == 10
 
-    def test_what_was_shown_before_is_not_shown_by_every_driver_again(self) -> None:
+    def test_output_committed_before_the_checkpoint_is_not_repeated_by_a_new_driver(self) -> None:
         harness, sink = board(at_least_once=True)
         with harness:
             harness.push(1).epoch()
             harness.crash()
             assert sink.shown == [1]
 
-    def test_exactly_once_shows_it_with_the_checkpoint(self) -> None:
+    def test_mode_exactly_once_commits_output_with_the_checkpoint(self) -> None:
         harness, sink = board(at_least_once=False)
         with harness:
             harness.push(1).epoch()
@@ -188,7 +188,7 @@ class TestMode:
             harness.epoch()
             assert sink.shown == [1, 3, 6]
 
-    def test_a_sink_that_cannot_repeat_itself_waits_for_the_checkpoint_in_both(self) -> None:
+    def test_a_sink_that_cannot_repeat_commits_waits_for_the_checkpoint_in_both_modes(self) -> None:
         harness, sink = board(at_least_once=True, commit_before_checkpoint=False)
         with harness:
             harness.push(1, 2).crash_at("driver.collected")
@@ -197,7 +197,7 @@ class TestMode:
             harness.epoch()
             assert sink.shown == [1, 3]
 
-    def test_what_only_passes_through_the_driver_is_early_too(self) -> None:
+    def test_output_collected_by_the_driver_appears_before_the_checkpoint_too(self) -> None:
         env = StreamExecutionEnvironment.get_execution_environment()
         stream = env.from_collection([]).uid("numbers").map(lambda n: n).uid("map")
         with JobHarness(stream, settings=Settings(at_least_once=True)) as harness:

@@ -1,4 +1,4 @@
-"""Checkpoints that cannot be used: what is said, that nothing is destroyed, and that a repair is all that is needed."""
+"""Unusable checkpoints: the error names the damage, nothing is destroyed, and a repair is sufficient."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def start(root: Path) -> JobHarness:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """The checkpoints of a job that counted two words in three epochs, and whose processes and replicas are gone."""
+    """Return the checkpoints of a job that counted two words in three epochs and whose processes are gone."""
     root = tmp_path / "checkpoints"
     with start(root) as job:
         for _ in range(3):
@@ -59,7 +59,7 @@ def checksum(root: Path) -> str:
 
 
 def go_on(root: Path) -> list[Any]:
-    """The fourth epoch, in new processes."""
+    """Run the fourth epoch in new processes and return its output."""
     with start(root) as job:
         return job.push("a", "b").epoch() and job.output
 
@@ -70,7 +70,7 @@ def delta(root: Path, epoch: int) -> Path:
 
 
 def rewritten(root: Path, change: Callable[[list[Any]], None]) -> None:
-    """The last manifest with something else in it and the right hash in front."""
+    """Rewrite the last manifest with changed content and a matching hash."""
     path = root / LAST
     body = msgspec.msgpack.decode(path.read_bytes()[16:])
     change(body)
@@ -80,7 +80,8 @@ def rewritten(root: Path, change: Callable[[list[Any]], None]) -> None:
 
 def newer(root: Path) -> str:
     rewritten(root, lambda body: body.__setitem__(0, FORMAT + 1))
-    return f"{LAST} in {root}, checkpoint 3, has format {FORMAT + 1}; this Penstock reads formats 2 and {FORMAT}"
+    version = f"this version of Penstock reads formats 2 and {FORMAT}"
+    return f"{LAST} in {root}, checkpoint 3, has format {FORMAT + 1}; {version}"
 
 
 def flipped_manifest(root: Path) -> str:
@@ -113,7 +114,7 @@ def flip(path: Path) -> None:
 def flipped_delta(root: Path) -> str:
     path = delta(root, 2)
     data = bytearray(path.read_bytes())
-    # In the last batch: before the footer and the mark in front of it.
+    # In the last batch: before the footer and its length prefix.
     data[-len(b"ARROW1") - 4 - int.from_bytes(data[-10:-6], "little") - 8 - 1] ^= 1
     path.write_bytes(data)
     return rf"Operator 'counts' \(uid 'count'\): Corrupt: '{path.relative_to(root)}', the delta of checkpoint 2 for "
@@ -154,10 +155,10 @@ def missing_delta(root: Path) -> str:
         missing_delta,
     ],
 )
-def test_damage_is_named_nothing_is_destroyed_and_a_repair_is_all_it_takes(
+def test_damage_is_named_nothing_is_destroyed_and_a_repair_is_sufficient(
     root: Path, damage: Callable[[Path], str]
 ) -> None:
-    whole = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    intact = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     message = damage(root)
     before = checksum(root)
     for _ in range(2):
@@ -165,15 +166,15 @@ def test_damage_is_named_nothing_is_destroyed_and_a_repair_is_all_it_takes(
             go_on(root)
         assert checksum(root) == before
         assert error.value.fix.startswith("Run the version" if damage is newer else "Restore it from a backup")
-        assert "Nothing was changed here." in error.value.fix
+        assert "Nothing was changed" in error.value.fix
         assert damage is newer or "execution.checkpointing.num-retained" in error.value.fix
-    for path, data in whole.items():
+    for path, data in intact.items():
         path.write_bytes(data)
     assert sorted(go_on(root)) == [("a", 4), ("b", 4)]
 
 
-def test_a_replica_that_is_warm_needs_no_old_delta(tmp_path: Path) -> None:
-    """So a missing one may be noticed late; that is no reason to fail before."""
+def test_a_warm_replica_does_not_read_old_deltas(tmp_path: Path) -> None:
+    """A missing delta can therefore be detected late, which is not a reason to fail earlier."""
     root = tmp_path / "checkpoints"
     with start(root) as job:
         job.push("a").epoch()
@@ -206,9 +207,9 @@ print([n for _, n in job.output], job.checkpoint)
 
 
 @pytest.mark.skipif(
-    resource.getrlimit(resource.RLIMIT_FSIZE)[1] != resource.RLIM_INFINITY, reason="the limit cannot be lifted again"
+    resource.getrlimit(resource.RLIMIT_FSIZE)[1] != resource.RLIM_INFINITY, reason="the limit could not be lifted again"
 )
-def test_a_disk_that_is_full_fails_the_epoch_and_the_job_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_fails_the_epoch_and_the_job_continues_once_there_is_space(tmp_path: Path) -> None:
     code = FULL_DISK.format(tests=str(Path(__file__).parent), root=str(tmp_path / "c"), size=300_000, limit=200_000)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

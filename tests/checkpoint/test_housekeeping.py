@@ -1,4 +1,4 @@
-"""Bases and retention: what is kept, what is removed, and that nothing needed is ever gone, crashes included."""
+"""Bases and retention: which files are kept and removed, and that needed files are never removed, even in crashes."""
 
 import pytest
 from dying import Died, Dying
@@ -25,7 +25,7 @@ FILES = ("manifests/", "deltas/", "bases/")
 
 
 class Tasks:
-    """Run epochs that set keys to values, with deltas as files."""
+    """Runs epochs that set keys to values, with deltas in files."""
 
     def __init__(self, storage, inline_bytes=0):
         self.storage = storage
@@ -78,7 +78,7 @@ class Tasks:
 
 
 class Lineage:
-    """One lineage on disk, and the state that each of its checkpoints should hold."""
+    """One lineage on disk, and the expected state of each of its checkpoints."""
 
     def __init__(self, root, **options):
         self.storage = Dying(root)
@@ -94,7 +94,7 @@ class Lineage:
         self.driver.recover()
 
     def epoch(self, values, dies_after=None):
-        """One epoch; with `dies_after`, the driver dies at that change of the storage and is started again."""
+        """Run one epoch. With `dies_after`, the driver dies at that change of the storage and is restarted."""
         self.tasks.values = values
         self.storage.left = dies_after
         before = self.driver.next_number
@@ -108,7 +108,7 @@ class Lineage:
             self.models.append({**self.models[-1], **values})
 
     def retained(self):
-        """The checkpoints that are to be usable."""
+        """Return the checkpoints that must be usable."""
         last = self.driver.last.id
         return range(max(1, last - self.options["retained"] + 1), last + 1)
 
@@ -133,16 +133,16 @@ class Lineage:
             assert self.state_at(number) == expected, number
 
     def files(self):
-        """All there are, but for bases that the next manifest is to announce."""
+        """Return all files except bases that the next manifest will announce."""
         names = {name for folder in FILES for name in self.storage.list(folder)}
         return {name for name in names if not name.startswith(f"bases/{self.driver.last.id:012d}")}
 
     def sweep(self):
-        """What a driver that goes on removes."""
+        """Remove the files that a continuing driver removes."""
         Retention(self.storage, self.options["retained"]).sweep(self.driver.last)
 
     def needed(self):
-        """Straight from the definition: what restoring each retained checkpoint, and its parent, reads."""
+        """Return, by definition, the files read to restore each retained checkpoint and its parent."""
         last = self.driver.last.id
         read = set()
 
@@ -171,7 +171,7 @@ def lineage(tmp_path):
 
 
 class TestBases:
-    def test_follow_when_deltas_are_twice_as_large(self, lineage):
+    def test_a_base_is_written_when_deltas_are_twice_as_large(self, lineage):
         line = lineage(base_bytes=2000)
         sizes = []
         for number in range(40):
@@ -179,10 +179,10 @@ class TestBases:
             sizes.append(sum(len(line.storage.read(name)) for name in line.files()))
         line.check()
         assert line.storage.list("bases/")
-        # What is stored goes up and down but does not grow with the epochs.
+        # The stored size fluctuates but does not grow with the number of epochs.
         assert max(sizes[20:]) <= 1.2 * max(sizes[:20])
 
-    def test_of_blocks_that_do_not_change_are_not_written_again(self, lineage):
+    def test_bases_of_unchanged_blocks_are_not_rewritten(self, lineage):
         line = lineage()
         for _ in range(5):
             line.epoch({f"key {key}": 0 for key in range(200)})
@@ -195,7 +195,7 @@ class TestBases:
         assert len(before) == 16
         assert len(before & after) == 15
 
-    def test_are_made_of_small_changes_before_there_are_too_many_to_walk(self, lineage, monkeypatch):
+    def test_small_changes_are_merged_before_there_are_too_many_to_walk(self, lineage, monkeypatch):
         monkeypatch.setattr("penstock.checkpoint.bases.LONGEST_WALK", 20)
         monkeypatch.setattr("penstock.checkpoint.housekeeping.LONGEST_WALK", 20)
         line = lineage(base_bytes=1 << 30)
@@ -204,7 +204,7 @@ class TestBases:
         line.check()
         assert len(line.storage.list("manifests/")) < 60
 
-    def test_made_beside_the_epochs_are_announced_when_they_are_done(self, lineage):
+    def test_bases_merged_concurrently_with_epochs_are_announced_when_they_are_done(self, lineage):
         line = lineage(asynchronous=True)
         for number in range(30):
             line.epoch({f"key {key}": number for key in range(number % 5, 40)})
@@ -213,7 +213,7 @@ class TestBases:
         line.check()
         assert any(base.name for base in line.driver.last.bases["count"].values())
 
-    def test_that_cannot_be_made_are_tried_again_and_fail_no_epoch(self, lineage, caplog):
+    def test_a_failed_merge_is_retried_and_fails_no_epoch(self, lineage, caplog):
         line = lineage(asynchronous=True)
         calls = []
 
@@ -233,7 +233,7 @@ class TestBases:
 
 class TestRetention:
     @pytest.mark.parametrize("retained", [1, 2, 5])
-    def test_keeps_so_many_checkpoints_usable_and_removes_the_others(self, lineage, retained):
+    def test_retention_keeps_the_configured_number_of_checkpoints_and_removes_the_others(self, lineage, retained):
         line = lineage(retained=retained)
         for number in range(40):
             line.epoch({f"key {(number * 7 + each) % 50}": number for each in range(5)})
@@ -242,7 +242,7 @@ class TestRetention:
         line.sweep()
         assert line.files() == line.needed()
 
-    def test_removes_what_failed_attempts_and_dead_drivers_left(self, lineage):
+    def test_a_sweep_removes_files_of_failed_attempts_and_dead_drivers(self, lineage):
         line = lineage()
         for number in range(3):
             line.epoch({"a": number})
@@ -253,7 +253,7 @@ class TestRetention:
         assert not [name for name in line.files() if "late" in name or "never" in name]
         line.check()
 
-    def test_touches_nothing_of_the_epoch_under_way_nor_of_a_driver_that_is_further(self, lineage):
+    def test_a_sweep_keeps_files_of_the_running_epoch_and_of_a_later_driver(self, lineage):
         line = lineage()
         for number in range(5):
             line.epoch({"a": number})
@@ -266,7 +266,7 @@ class TestRetention:
         kept = {name for name in before if int(name.split("/")[1]) >= zombie.last.id}
         assert kept <= line.files()
 
-    def test_an_old_manifest_that_holds_sparks_log_stays(self, lineage):
+    def test_a_sweep_keeps_an_old_manifest_that_holds_sparks_log(self, lineage):
         line = lineage()
         line.tasks.values = {"a": 0}
         line.driver.run_epoch(0, {"offsets/0": b"zero"}, log_index={"offsets/0": 1})

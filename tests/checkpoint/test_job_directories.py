@@ -1,4 +1,4 @@
-"""Every job name has its own directory of checkpoints, and directories of earlier versions are still found."""
+"""Every job name has its own checkpoint directory, and directories of earlier versions are still found."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ ODD = [
 def job_storage(
     checkpoints: SharedStorage, job: str, unnamed: Unnamed = Unnamed.REFUSE, origin: str = ""
 ) -> SharedStorage:
-    """As a job does that starts: find its directory, then mark it."""
+    """Find a job's directory and claim it, as a starting job does."""
     storage = find_directory(checkpoints, job, unnamed, origin)
     claim(storage, job)
     return storage
 
 
 class CaseInsensitive(LocalStorage):
-    """A directory on a file system that takes `Orders` and `orders` for one name."""
+    """A directory on a file system that treats `Orders` and `orders` as one name."""
 
     def below(self, name: str) -> LocalStorage:
         return LocalStorage(self.root / name.lower())
@@ -91,7 +91,7 @@ def checkpoints(request: pytest.FixtureRequest, tmp_path: Path) -> SharedStorage
 
 
 def of_earlier_version(checkpoints: SharedStorage, directory: str, manifest: bool = True) -> str:
-    """A directory as earlier versions left it, of a job that was killed; gives its lineage."""
+    """Create a directory as earlier versions left it for a job that was killed, and return its lineage."""
     root = checkpoints.below(directory)
     lineages = Lineages(root)
     lineage = lineages.current()
@@ -104,11 +104,11 @@ def test_different_names_have_different_directories(checkpoints: SharedStorage) 
     names = [*SAME_TO_EARLIER_VERSIONS, *ODD]
     found = {job: job_storage(checkpoints, job).where for job in names}
     assert len(set(found.values())) == len(names)
-    # And the same ones the next time, in whatever order they come.
+    # And they have the same ones the next time, in any order.
     assert {job: job_storage(checkpoints, job).where for job in reversed(names)} == found
 
 
-def test_names_that_differ_in_case_have_different_directories_where_file_systems_ignore_it(tmp_path: Path) -> None:
+def test_names_that_differ_in_case_have_different_directories_on_case_insensitive_file_systems(tmp_path: Path) -> None:
     checkpoints = CaseInsensitive(tmp_path)
     names = ["orders", "Orders", "ORDERS", "orders/EU", "orders/eu", "A", "a"]
     found = {job: job_storage(checkpoints, job).where for job in names}
@@ -139,7 +139,7 @@ def test_names_of_300_characters_have_a_directory(tmp_path: Path) -> None:
         assert job_storage(LocalStorage(tmp_path), job).where == storage.where
 
 
-def test_drivers_that_start_at_the_same_moment_agree(tmp_path: Path) -> None:
+def test_drivers_that_start_simultaneously_agree_on_directories(tmp_path: Path) -> None:
     names = ["orders", "orders", "orders/eu", "orders eu", "orders/eu", "orders-eu"] * 3
     found: list[tuple[str, str]] = []
     barrier = threading.Barrier(len(names))
@@ -167,7 +167,7 @@ class TestDirectoriesOfEarlierVersions:
                 assert Lineages(job_storage(checkpoints, job)).current() == lineage
             assert "takes over" in caplog.text
             caplog.clear()
-            # From now on the directory says whose it is.
+            # From now on, the directory records its owner.
             assert Lineages(job_storage(checkpoints, job)).current() == lineage
             assert not caplog.text
 
@@ -189,7 +189,7 @@ class TestDirectoriesOfEarlierVersions:
         with pytest.raises(UnknownOwner):
             job_storage(checkpoints, job)
 
-    def test_an_adopted_directory_stays_that_job_s(self, checkpoints: SharedStorage) -> None:
+    def test_an_adopted_directory_stays_with_its_job(self, checkpoints: SharedStorage) -> None:
         lineage = of_earlier_version(checkpoints, "orders-eu")
         adopted = job_storage(checkpoints, "orders/eu", Unnamed.ADOPT)
         assert Lineages(adopted).current() == lineage
@@ -199,7 +199,7 @@ class TestDirectoriesOfEarlierVersions:
             assert storage.where != adopted.where
             assert Lineages(storage).unfinished() is None
 
-    def test_an_ignored_directory_stays_for_its_job(self, checkpoints: SharedStorage) -> None:
+    def test_an_ignored_directory_stays_available_for_its_job(self, checkpoints: SharedStorage) -> None:
         lineage = of_earlier_version(checkpoints, "orders-eu")
         own = job_storage(checkpoints, "orders eu", Unnamed.IGNORE)
         assert Lineages(own).unfinished() is None
@@ -207,7 +207,7 @@ class TestDirectoriesOfEarlierVersions:
         assert job_storage(checkpoints, "orders eu", Unnamed.ADOPT).where == own.where
         assert Lineages(job_storage(checkpoints, "orders/eu", Unnamed.ADOPT)).current() == lineage
 
-    def test_a_directory_with_nothing_to_resume_raises_no_question(self, checkpoints: SharedStorage) -> None:
+    def test_a_directory_with_nothing_to_resume_needs_no_confirmation(self, checkpoints: SharedStorage) -> None:
         of_earlier_version(checkpoints, "orders-eu", manifest=False)
         assert Lineages(job_storage(checkpoints, "orders/eu")).unfinished() is None
         lineages = Lineages(checkpoints.below("orders-us"))
@@ -216,12 +216,12 @@ class TestDirectoriesOfEarlierVersions:
         lineages.end(lineage, last=1, retain=True)
         assert Lineages(job_storage(checkpoints, "orders/us")).unfinished() is None
 
-    def test_a_job_that_begins_with_a_savepoint_resumes_no_other_run(self, checkpoints: SharedStorage) -> None:
+    def test_a_job_that_starts_from_a_savepoint_resumes_no_other_run(self, checkpoints: SharedStorage) -> None:
         of_earlier_version(checkpoints, "orders-eu")
         storage = job_storage(checkpoints, "orders/eu", origin="0123")
         assert storage.where == checkpoints.below(hashed_name("orders/eu")).where
 
-    def test_a_job_without_checkpoints_marks_nothing(self, checkpoints: SharedStorage) -> None:
+    def test_a_job_without_checkpoints_claims_nothing(self, checkpoints: SharedStorage) -> None:
         of_earlier_version(checkpoints, "orders-eu")
         passing_storage(checkpoints, "orders/eu")
         passing_storage(checkpoints, "orders-eu")
@@ -230,7 +230,7 @@ class TestDirectoriesOfEarlierVersions:
 
 
 @pytest.mark.parametrize("content", [b"", b"orders", b'"payments"\n0123456789abcdef\n', b"\xff\xfe\n\n", b"7\n\n"])
-def test_a_damaged_record_is_refused_and_starts_no_fresh_run(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_record_is_refused_instead_of_starting_from_scratch(tmp_path: Path, content: bytes) -> None:
     checkpoints = LocalStorage(tmp_path)
     for job in ("orders", "orders/eu"):
         root = job_storage(checkpoints, job).root
@@ -240,7 +240,7 @@ def test_a_damaged_record_is_refused_and_starts_no_fresh_run(tmp_path: Path, con
         assert str(root / RECORD) in str(caught.value)
 
 
-def test_a_directory_that_was_copied_for_another_name_is_refused(tmp_path: Path) -> None:
+def test_a_directory_copied_for_another_name_is_refused(tmp_path: Path) -> None:
     checkpoints = LocalStorage(tmp_path)
     job_storage(checkpoints, "orders/eu").root.rename(tmp_path / hashed_name("orders/us"))
     with pytest.raises(BadJobRecord, match="orders/eu"):
@@ -255,14 +255,14 @@ def test_looking_for_a_directory_writes_nothing(checkpoints: SharedStorage) -> N
     assert checkpoints.list("") == before
 
 
-def test_a_directory_that_another_job_claimed_meanwhile_is_refused(checkpoints: SharedStorage) -> None:
+def test_a_directory_that_another_job_has_claimed_is_refused(checkpoints: SharedStorage) -> None:
     storage = find_directory(checkpoints, "orders")
     claim(storage, "payments")
     with pytest.raises(BadJobRecord, match="payments"):
         claim(storage, "orders")
 
 
-def test_the_environment_gives_each_name_its_directory(tmp_path: Path) -> None:
+def test_the_settings_give_each_name_its_own_directory(tmp_path: Path) -> None:
     def root(job: str) -> str:
         settings = {"state.checkpoints.dir": str(tmp_path), "execution.checkpointing.interval": "1 s"}
         found = state_settings(Configuration.from_dict(settings), job)[1]
@@ -273,7 +273,7 @@ def test_the_environment_gives_each_name_its_directory(tmp_path: Path) -> None:
     assert root("orders") == str(tmp_path / "orders")
 
 
-def test_what_to_do_with_unnamed_directories_is_a_setting() -> None:
+def test_the_handling_of_unnamed_directories_is_configurable() -> None:
     key = "penstock.checkpoint.unnamed-directory"
     assert unnamed_directory(Configuration()) is Unnamed.REFUSE
     assert unnamed_directory(Configuration.from_dict({key: "Adopt"})) is Unnamed.ADOPT

@@ -1,4 +1,4 @@
-"""Which lineage a driver goes on with, over files and over an object store, and what a driver that dies leaves."""
+"""Choice of the lineage to resume, on files and on an object store, and recovery from drivers that die."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> SharedStorage:
 
 
 def checkpointed(root: SharedStorage) -> str:
-    """A lineage with a little of everything in it, and its driver gone."""
+    """Create a lineage with objects of every kind, whose driver is gone."""
     lineage = Lineages(root).current()
     storage = Lineages(root).storage_of(lineage)
     for name in ("manifests/000000000001", "manifests/000000000002", "deltas/1/abc", "bases/x", "inputs/source-0.done"):
@@ -46,7 +46,7 @@ class Died(Exception):
 
 
 class Dying:
-    """A storage whose process dies at its n-th change."""
+    """A storage whose process dies at the n-th change."""
 
     def __init__(self, storage: SharedStorage, changes: int) -> None:
         self._storage = storage
@@ -60,24 +60,24 @@ class Dying:
         return getattr(self._storage, name)
 
 
-class TestGoingOn:
-    def test_a_lineage_that_has_not_ended_is_gone_on_with(self, root: SharedStorage) -> None:
+class TestResuming:
+    def test_a_lineage_that_has_not_ended_is_resumed(self, root: SharedStorage) -> None:
         first = checkpointed(root)
         assert Lineages(root).current() == Lineages(root).current() == first
         assert len(objects_of(root, first)) == 5
 
-    def test_files_of_others_are_passed_over(self, root: SharedStorage) -> None:
+    def test_files_of_other_programs_are_ignored(self, root: SharedStorage) -> None:
         root.write("lineages/.DS_Store", b"")
         root.write("lineages/000000000001.bak", b"")
         assert Lineages(root).newest() is None
         assert Lineages(root).current() == Lineages(root).newest()
         assert "lineages/.DS_Store" in root.list("")
 
-    def test_even_one_without_a_manifest(self, root: SharedStorage) -> None:
+    def test_a_lineage_without_a_manifest_is_resumed(self, root: SharedStorage) -> None:
         assert Lineages(root).current() == Lineages(root).current()
 
     @pytest.mark.parametrize("retain", [True, False])
-    def test_after_one_that_ended_a_new_one_begins(self, root: SharedStorage, retain: bool) -> None:
+    def test_a_new_lineage_starts_after_one_that_ended(self, root: SharedStorage, retain: bool) -> None:
         first = checkpointed(root)
         lineages = Lineages(root)
         lineages.end(lineages.current(), last=LAST, retain=retain)
@@ -86,7 +86,7 @@ class TestGoingOn:
         assert Lineages(root).current() == Lineages(root).newest() == second
         assert len(objects_of(root, first)) == (5 if retain else 0)
 
-    def test_drivers_that_start_at_the_same_moment_get_the_same(self, root: SharedStorage) -> None:
+    def test_drivers_that_start_simultaneously_get_the_same_lineage(self, root: SharedStorage) -> None:
         barrier, got = threading.Barrier(4), []
 
         def start() -> None:
@@ -101,7 +101,7 @@ class TestGoingOn:
         assert len(got) == 4
         assert len(set(got)) == 1
 
-    def test_a_lineage_that_ends_between_a_look_and_a_read_is_not_gone_on_with(
+    def test_a_lineage_that_ends_between_listing_and_reading_is_not_resumed(
         self, root: SharedStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         first = checkpointed(root)
@@ -118,7 +118,7 @@ class TestGoingOn:
 
 
 class TestRemoving:
-    def test_nothing_stays_but_the_number(self, root: SharedStorage) -> None:
+    def test_removal_leaves_only_the_mark_of_the_number(self, root: SharedStorage) -> None:
         first = checkpointed(root)
         lineages = Lineages(root)
         lineages.current()
@@ -129,7 +129,9 @@ class TestRemoving:
         assert Lineages(root).current() == second
         assert root.list("") == ["lineages/000000000002"]
 
-    def test_a_driver_that_dies_at_any_step_leaves_nothing_that_is_resumed_or_stays(self, root: SharedStorage) -> None:
+    def test_a_lineage_is_neither_resumed_nor_left_behind_if_the_driver_dies_at_any_step(
+        self, root: SharedStorage
+    ) -> None:
         steps = 0
         while True:
             lineage = checkpointed(root)
@@ -153,7 +155,7 @@ class TestRemoving:
         assert steps == 3
 
     @pytest.mark.parametrize("retain", [True, False])
-    def test_the_log_says_what_was_kept_and_what_was_removed(
+    def test_the_log_reports_kept_and_removed_checkpoints(
         self, root: SharedStorage, retain: bool, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO, "penstock")
@@ -164,9 +166,9 @@ class TestRemoving:
         Lineages(root).current()
         done = "Kept" if retain else "Removed"
         where = root.below(lineage).where
-        assert caplog.messages == [f"{done} the checkpoints of a job that is over: {where}."]
+        assert caplog.messages == [f"{done} the checkpoints of a finished job: {where}."]
 
-    def test_the_log_says_what_was_removed_after_a_driver_died(
+    def test_the_log_reports_a_removal_completed_after_a_driver_died(
         self, root: SharedStorage, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO, "penstock")
@@ -180,9 +182,9 @@ class TestRemoving:
         for _ in range(2):
             Lineages(root).current()
         where = root.below(lineage).where
-        assert caplog.messages == [f"Removed what a driver left of the checkpoints of a job that is over: {where}."]
+        assert caplog.messages == [f"Completed the removal of the checkpoints of a finished job: {where}."]
 
-    def test_a_sweep_that_dies_is_swept_by_the_next(self, root: SharedStorage) -> None:
+    def test_an_interrupted_sweep_is_completed_by_the_next_one(self, root: SharedStorage) -> None:
         steps = 0
         while True:
             lineage = checkpointed(root)
@@ -208,7 +210,7 @@ class TestRemoving:
         assert new != lineage
 
     @pytest.mark.parametrize("retain", [True, False])
-    def test_a_driver_that_was_thought_dead_ends_nothing(self, root: SharedStorage, retain: bool) -> None:
+    def test_a_driver_presumed_dead_ends_nothing(self, root: SharedStorage, retain: bool) -> None:
         lineage = checkpointed(root)
         old = Lineages(root)
         old.current()
@@ -237,7 +239,7 @@ class TestRemoving:
         assert root.list("") == []
 
 
-def test_half_written_files_of_a_crash_go_with_their_lineage(tmp_path: Path) -> None:
+def test_half_written_files_of_a_crash_are_removed_with_their_lineage(tmp_path: Path) -> None:
     root = LocalStorage(tmp_path)
     lineage = checkpointed(root)
     (tmp_path / lineage / "deltas" / "1" / ".tmp-1-abc").write_bytes(b"half")
@@ -246,7 +248,7 @@ def test_half_written_files_of_a_crash_go_with_their_lineage(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["lineages"]
 
 
-def test_a_directory_that_cannot_be_deleted_says_so_and_is_not_resumed(
+def test_a_failed_deletion_is_reported_and_the_lineage_is_not_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import shutil

@@ -1,4 +1,4 @@
-"""The manifest: published once, by one driver, and never read as something else than what was published."""
+"""The manifest: published once, by one driver, and always read back exactly as published."""
 
 import msgspec
 import pytest
@@ -47,7 +47,7 @@ def manifest(number=1, parent=b"", token="driver", **fields):
 
 
 def publish_chain(storage, length):
-    """Checkpoints 1 to `length`, each on its parent; the versions."""
+    """Publish checkpoints 1 to `length`, each on its parent, and return their versions."""
     versions = []
     for number in range(1, length + 1):
         versions.append(publish(storage, manifest(number, versions[-1].digest if versions else b"")))
@@ -69,8 +69,8 @@ def overwrite(files, tmp_path, number, data):
 
 
 class TestPublishing:
-    def test_what_is_published_is_what_is_read(self, storage):
-        whole = manifest(
+    def test_a_published_manifest_is_read_back_unchanged(self, storage):
+        complete = manifest(
             operators={
                 "c": OperatorSnapshot(
                     name="count",
@@ -86,32 +86,34 @@ class TestPublishing:
             batch=None,
             ended=True,
         )
-        version = publish(storage, whole)
-        assert load(storage, 1, version.digest) == (whole, version)
-        assert latest(storage) == (whole, version)
+        version = publish(storage, complete)
+        assert load(storage, 1, version.digest) == (complete, version)
+        assert latest(storage) == (complete, version)
 
     def test_the_second_driver_to_publish_is_fenced(self, storage):
         first = publish(storage, manifest(token="first"))
-        with pytest.raises(Fenced, match="Checkpoint 1 of this job is already published: another driver runs the job"):
+        with pytest.raises(
+            Fenced, match="Checkpoint 1 of this job is already published: another driver is running the job"
+        ):
             publish(storage, manifest(token="second"))
         assert latest(storage) == (manifest(token="first"), first)
 
-    def test_a_driver_is_fenced_even_by_a_manifest_equal_to_its_own(self, storage):
+    def test_a_driver_is_fenced_even_by_an_equal_manifest(self, storage):
         publish(storage, manifest())
         with pytest.raises(Fenced):
             publish(storage, manifest())
 
-    def test_a_version_names_its_content(self, storage):
+    def test_a_version_identifies_its_content(self, storage):
         here = publish(storage, manifest())
         assert publish(DriverStorage(), manifest()) == here
         assert publish(DriverStorage(), manifest(token="another")) != here
 
-    def test_a_state_has_the_bytes_of_its_bases_and_of_the_deltas_since(self):
+    def test_the_size_of_state_includes_bases_and_deltas_since(self):
         bases = {"c": {0: BaseHandle(id=1, name="a", size=100), 5: BaseHandle(id=1, name="b", size=20)}}
         assert manifest(bases=bases, since_base={"c": {0: 1, 5: 2}}).state_bytes("c") == 123
         assert manifest().state_bytes("c") == 0
 
-    def test_one_from_before_types_had_versions_is_read(self, storage):
+    def test_a_manifest_from_before_types_had_versions_is_readable(self, storage):
         operators = {
             "sum": OperatorSnapshot(
                 name="Sum", parallelism=1, max_parallelism=128, states={"total": "value long"}, deltas=[]
@@ -120,7 +122,7 @@ class TestPublishing:
         publish(storage, manifest(format=2, operators=operators))
         assert latest(storage)[0].operators["sum"].migrations == {}
 
-    def test_one_from_before_sources_savepoints_and_rescales_were_in_it_is_read(self, files, tmp_path):
+    def test_a_manifest_without_sources_savepoints_and_rescales_is_readable(self, files, tmp_path):
         version = publish(files, manifest(sources=["source"], claimed=("id", "path"), rescaled={"sum": (2, 4)}))
         fields = msgspec.msgpack.decode((tmp_path / manifest_name(version.id)).read_bytes()[16:])
         body = msgspec.msgpack.encode(fields[: Manifest.__struct_fields__.index("sources")])
@@ -128,15 +130,15 @@ class TestPublishing:
         assert load(files, version.id)[0] == manifest()
 
 
-class TestTheChain:
-    def test_the_last_one_counts(self, storage):
+class TestChain:
+    def test_the_last_manifest_is_the_latest(self, storage):
         versions = publish_chain(storage, 11)
         assert latest(storage) == (manifest(11, versions[9].digest), versions[10])
 
-    def test_there_is_none_before_the_first(self, storage):
+    def test_a_lineage_without_a_manifest_has_no_latest(self, storage):
         assert latest(storage) is None
 
-    def test_from_child_to_parent_by_hash(self, storage):
+    def test_the_chain_can_be_walked_from_child_to_parent_by_hash(self, storage):
         publish_chain(storage, 5)
         found, version = latest(storage)
         walked = [version.id]
@@ -145,7 +147,7 @@ class TestTheChain:
             walked.append(version.id)
         assert walked == [5, 4, 3, 2, 1]
 
-    def test_a_parent_that_was_replaced_is_noticed(self, files, tmp_path):
+    def test_a_replaced_parent_is_detected(self, files, tmp_path):
         publish_chain(files, 3)
         other = LocalStorage(str(tmp_path / "other"))
         publish(other, manifest(2, token="another history"))
@@ -153,7 +155,7 @@ class TestTheChain:
         with pytest.raises(BadManifest, match=r"manifests/0*2 in .* was replaced by another"):
             latest(files)
 
-    def test_a_parent_that_is_gone_is_noticed(self, files, tmp_path):
+    def test_a_missing_parent_is_detected(self, files, tmp_path):
         publish_chain(files, 3)
         (tmp_path / manifest_name(2)).unlink()
         with pytest.raises(MissingObject, match=r"manifests/0*2"):
@@ -162,7 +164,7 @@ class TestTheChain:
 
 class TestDamage:
     @given(place=st.floats(0, 0.999), bit=st.integers(0, 7))
-    def test_any_bit_that_changed_is_noticed(self, place, bit):
+    def test_any_flipped_bit_is_detected(self, place, bit):
         storage = DriverStorage()
         publish(storage, manifest())
         data = bytearray(storage.read(manifest_name(1)))
@@ -172,38 +174,38 @@ class TestDamage:
             latest(storage)
 
     @pytest.mark.parametrize("keep", [0, 5, 40])
-    def test_a_file_cut_short(self, files, tmp_path, keep):
+    def test_a_truncated_file_is_detected(self, files, tmp_path, keep):
         publish(files, manifest())
         overwrite(files, tmp_path, 1, files.read(manifest_name(1))[:keep])
         with pytest.raises(BadManifest, match=r"manifests/0*1 in .* is damaged"):
             latest(files)
 
-    def test_a_file_under_another_number(self, files, tmp_path):
+    def test_a_file_under_another_number_is_detected(self, files, tmp_path):
         publish_chain(files, 2)
         overwrite(files, tmp_path, 3, files.read(manifest_name(2)))
         with pytest.raises(BadManifest, match=r"manifests/0*3 in .* holds checkpoint 2: it was renamed or copied"):
             latest(files)
 
-    def test_a_newer_format(self, files, tmp_path):
+    def test_a_newer_format_is_refused(self, files, tmp_path):
         body = msgspec.msgpack.encode([FORMAT + 1, "whatever a later version writes"])
         overwrite_new(tmp_path, 1, body)
-        message = rf"manifests/0*1 in .* has format {FORMAT + 1}; this Penstock reads formats 2 and {FORMAT}. Run the"
+        message = rf"manifests/0*1 in .* has format {FORMAT + 1}; .* Penstock reads formats 2 and {FORMAT}. Run the"
         with pytest.raises(BadManifest, match=message):
             latest(files)
 
-    def test_the_right_format_with_another_content(self, files, tmp_path):
+    def test_other_content_in_the_right_format_is_refused(self, files, tmp_path):
         overwrite_new(tmp_path, 1, msgspec.msgpack.encode([FORMAT, 1, 2, 3]))
         with pytest.raises(BadManifest, match=r"manifests/0*1 in .* cannot be read"):
             latest(files)
 
-    def test_something_that_is_no_manifest_at_all(self, files, tmp_path):
+    def test_a_file_that_is_not_a_manifest_is_refused(self, files, tmp_path):
         overwrite_new(tmp_path, 1, msgspec.msgpack.encode({"not": "a manifest"}))
         with pytest.raises(BadManifest, match=r"manifests/0*1 in .* has format None"):
             latest(files)
 
 
 def overwrite_new(tmp_path, number, body):
-    """A file whose hash is right, whatever it holds."""
+    """Write a file with a matching hash and any content."""
     path = tmp_path / manifest_name(number)
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(digest_of(body) + body)

@@ -1,4 +1,4 @@
-"""The way of a replica to the wanted version: along the chain, from a base, or not at all."""
+"""The path of a replica to the wanted version: along the chain, or from a base."""
 
 import threading
 
@@ -29,11 +29,11 @@ from penstock.state.storage import MissingObject
 
 UID = "count"
 GROUPS = 4
-"""Max parallelism: as many blocks, one key group each."""
+"""Max parallelism; there are as many blocks, with one key group each."""
 
 
 class Chain:
-    """Checkpoints published one after the other."""
+    """Checkpoints published one after another."""
 
     def __init__(self, storage=None, token="driver"):
         self.storage = storage or DriverStorage()
@@ -88,22 +88,22 @@ def chain():
 
 
 class TestAlongTheChain:
-    def test_a_new_replica_takes_every_delta_oldest_first(self, chain):
+    def test_a_new_replica_applies_every_delta_oldest_first(self, chain):
         assert chain.steps() == [b"one", b"two", b"three", b"four", b"five"]
 
     @pytest.mark.parametrize("number", [1, 2, 3, 4])
-    def test_one_that_stands_on_the_chain_takes_what_is_missing(self, chain, number):
+    def test_a_replica_on_the_chain_applies_the_missing_deltas(self, chain, number):
         assert chain.steps(chain.versions[number - 1]) == [b"one", b"two", b"three", b"four", b"five"][number:]
 
-    def test_up_to_the_wanted_version_and_not_to_the_last(self, chain):
+    def test_a_replica_stops_at_the_wanted_version(self, chain):
         assert chain.steps(chain.versions[0], version=chain.versions[2]) == [b"two", b"three"]
 
-    def test_what_several_subtasks_wrote_in_one_epoch_in_their_order(self):
+    def test_deltas_of_several_subtasks_are_applied_in_order(self):
         chain = Chain()
         chain.publish(delta(b"first"), delta(b"second"))
         assert chain.steps() == [b"first", b"second"]
 
-    def test_only_what_touches_the_block(self):
+    def test_deltas_of_other_blocks_are_skipped(self):
         chain = Chain()
         chain.publish(delta(b"zero", 0), delta(b"both", 0, 1))
         chain.publish(delta(b"one", 1))
@@ -111,9 +111,9 @@ class TestAlongTheChain:
         assert chain.steps(block=1) == [b"both", b"one"]
         assert chain.steps(block=2) == []
 
-    def test_only_what_the_operator_wrote(self):
+    def test_deltas_of_other_operators_are_skipped(self):
         chain = Chain()
-        chain.publish(delta(b"someone else"), uid="another")
+        chain.publish(delta(b"other operator"), uid="another")
         chain.publish(delta(b"mine"))
         assert chain.steps() == [b"mine"]
 
@@ -126,11 +126,11 @@ class TestAlongTheChain:
         with pytest.raises(MissingObject, match="deltas/1/abc"):
             chain.steps()
 
-    def test_the_position_to_reach_is_the_version(self, chain):
+    def test_the_wanted_position_is_the_encoded_version(self, chain):
         assert chain.history().wanted == encode_version(chain.versions[-1])
         assert ManifestChain(chain.storage, None).wanted is None
 
-    def test_a_worker_that_goes_on_reads_only_the_new_manifest(self, chain, monkeypatch):
+    def test_a_worker_that_continues_reads_only_the_new_manifest(self, chain, monkeypatch):
         monkeypatch.setattr(manifest_chain, "_manifests", type(manifest_chain._manifests)())
         chain.steps()
         read = []
@@ -143,13 +143,13 @@ class TestAlongTheChain:
 
 
 class TestOffTheChain:
-    def test_a_replica_of_another_history_starts_anew(self, chain):
+    def test_a_replica_of_another_history_is_rebuilt(self, chain):
         other = Chain(token="another driver")
         for _ in range(3):
             other.publish(delta(b"elsewhere"))
         assert chain.steps(other.versions[2]) is None
 
-    def test_one_that_shares_only_the_beginning_too(self, chain):
+    def test_a_replica_that_shares_only_the_beginning_is_rebuilt(self, chain):
         fork = Chain(DriverStorage(), token="driver")
         fork.publish(delta(b"one"))
         assert fork.versions[0] == chain.versions[0]
@@ -157,11 +157,11 @@ class TestOffTheChain:
         assert chain.steps(fork.versions[0]) == [b"two", b"three", b"four", b"five"]
         assert chain.steps(fork.versions[1]) is None
 
-    def test_one_at_the_wanted_number_but_another_hash(self, chain):
+    def test_a_replica_at_the_wanted_number_with_another_hash_is_rebuilt(self, chain):
         assert chain.steps(Version(id=5, digest=b"?" * 16)) is None
 
-    def test_one_that_is_ahead_makes_this_attempt_stale(self, chain):
-        message = "replica of operator 'count' stands at checkpoint 5, this task wants 3: a newer attempt"
+    def test_a_replica_ahead_of_the_task_makes_the_attempt_stale(self, chain):
+        message = "replica of operator 'count' is at checkpoint 5, but this task needs checkpoint 3: a newer attempt"
         with pytest.raises(StaleAttempt, match=message):
             chain.steps(chain.versions[4], version=chain.versions[2])
 
@@ -169,7 +169,7 @@ class TestOffTheChain:
 class TestBases:
     @pytest.fixture
     def based(self, chain):
-        """The same chain, whose sixth manifest announces a base as of checkpoint 4."""
+        """Return the same chain with a sixth manifest that announces a base as of checkpoint 4."""
         chain.storage.write("bases/4/abc", b"base of four")
         chain.bases = {0: BaseHandle(id=4, name="bases/4/abc", size=12), 1: BaseHandle(id=4, name="", size=0)}
         chain.publish(delta(b"six"))
@@ -178,17 +178,17 @@ class TestBases:
     def test_a_new_replica_starts_from_the_base(self, based):
         assert based.steps() == [b"base of four", b"five", b"six"]
 
-    def test_a_replica_older_than_the_base_starts_anew(self, based):
+    def test_a_replica_older_than_the_base_is_rebuilt(self, based):
         assert based.steps(based.versions[2]) is None
 
-    def test_one_at_the_base_or_after_it_takes_deltas_as_ever(self, based):
+    def test_a_replica_at_or_after_the_base_applies_deltas(self, based):
         assert based.steps(based.versions[3]) == [b"five", b"six"]
         assert based.steps(based.versions[4]) == [b"six"]
 
-    def test_the_base_of_a_block_that_was_empty_is_nothing(self, based):
+    def test_the_base_of_an_empty_block_has_no_steps(self, based):
         assert based.steps(block=1) == []
 
-    def test_nothing_behind_a_base_is_needed(self, based):
+    def test_manifests_before_a_base_are_not_needed(self, based):
         manifest_chain._manifests.clear()
         for number in (1, 2, 3, 4):
             based.storage.delete(f"manifests/{number:012d}")
@@ -196,7 +196,7 @@ class TestBases:
         assert based.steps(block=1) == []
         assert based.steps(based.versions[1]) is None
 
-    def test_a_version_that_does_not_know_the_base_goes_without_it(self, based):
+    def test_a_version_from_before_the_base_does_not_use_it(self, based):
         assert based.steps(version=based.versions[4]) == [b"one", b"two", b"three", b"four", b"five"]
 
 
@@ -232,8 +232,8 @@ def apply_to(model, changes):
 
 
 @given(st.lists(st.tuples(changes_of_an_epoch, st.booleans()), min_size=1, max_size=8), st.data())
-def test_every_way_to_a_version_leads_to_the_same_state(epochs, data):
-    """Replicas that jump between versions, and bases merged at any of them, equal a dict."""
+def test_every_path_to_a_version_leads_to_the_same_state(epochs, data):
+    """Compare replicas that jump between versions, and bases merged at any of them, with a dict."""
     chain = Chain()
     models = [{}]
     announced = {}
@@ -264,7 +264,7 @@ def test_every_way_to_a_version_leads_to_the_same_state(epochs, data):
         assert found == models[number]
 
 
-class TestAFarStorage:
+class TestRemoteStorage:
     class Far(DriverStorage):
         """Each read waits for three others."""
 
@@ -278,7 +278,7 @@ class TestAFarStorage:
             self.together.wait()
             return super().view(name)
 
-    def test_is_asked_for_several_files_at_once_and_they_come_in_order(self):
+    def test_files_are_fetched_concurrently_and_applied_in_order(self):
         chain = Chain(self.Far())
         for number in range(8):
             chain.storage.write(f"deltas/{number}", b"%d" % number)

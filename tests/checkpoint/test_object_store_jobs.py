@@ -1,4 +1,4 @@
-"""Whole jobs with their checkpoints on an S3 server: crashes, recoveries, and drivers that were thought dead."""
+"""Jobs with checkpoints on an S3 server: crashes, recoveries, and drivers presumed dead."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def start(storage: ObjectStorage, parallelism: int = 1) -> JobHarness:
 
 
 @pytest.mark.parametrize("bucket", ["bucket", "echo"])
-def test_a_job_crashes_at_each_step_and_counts_every_record_once(s3: MakeStorage, bucket: str) -> None:
+def test_a_job_that_crashes_at_each_step_counts_every_record_once(s3: MakeStorage, bucket: str) -> None:
     with start(s3(bucket)) as job:
         for round_, point in enumerate(
             ["source.processed", "level1.snapshot", "driver.collected", "driver.published", "driver.committed"], 1
@@ -49,7 +49,7 @@ def test_a_job_crashes_at_each_step_and_counts_every_record_once(s3: MakeStorage
         assert len(set(job.output)) == len(job.output)
 
 
-def test_another_host_goes_on_at_another_parallelism(s3: MakeStorage) -> None:
+def test_another_host_resumes_at_another_parallelism(s3: MakeStorage) -> None:
     storage = s3()
     with start(storage) as job:
         job.push(*"aabbbc").epoch()
@@ -58,7 +58,7 @@ def test_another_host_goes_on_at_another_parallelism(s3: MakeStorage) -> None:
         assert sorted(job.output) == [("a", 3), ("b", 4), ("c", 2)]
 
 
-def test_a_driver_that_was_thought_dead_is_fenced_and_its_sink_gets_nothing(s3: MakeStorage) -> None:
+def test_a_driver_presumed_dead_is_fenced_and_its_sink_receives_nothing(s3: MakeStorage) -> None:
     storage = s3()
     with start(storage) as old:
         old.push("a").epoch()
@@ -72,7 +72,7 @@ def test_a_driver_that_was_thought_dead_is_fenced_and_its_sink_gets_nothing(s3: 
             assert new.states("n") == {"a": 1, "b": 2}
 
 
-def test_of_drivers_that_publish_at_the_same_moment_one_goes_on(s3: MakeStorage) -> None:
+def test_one_of_several_drivers_that_publish_simultaneously_continues(s3: MakeStorage) -> None:
     storage = s3()
     jobs = [start(storage) for _ in range(3)]
     barrier, fenced = threading.Barrier(3), []

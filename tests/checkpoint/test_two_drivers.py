@@ -1,4 +1,4 @@
-"""Two drivers run one lineage, each a harness on the same storage. One of them loses, and harms nothing."""
+"""Two drivers run one lineage, each a harness on the same storage. One of them loses and does no harm."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ def storage(request: Any, tmp_path: Path) -> Storage:
 
 @pytest.fixture
 def start(storage: Storage) -> Iterator[Callable[[], JobHarness]]:
-    """Another driver of the same job, which would restart whatever it can."""
+    """Return a factory for drivers of the same job, which restart after any failure they can."""
     started = []
 
     def make() -> JobHarness:
@@ -61,27 +61,29 @@ def test_the_driver_that_publishes_second_stops_and_is_not_restarted(start: Any,
     assert new.output == [1, 2, 4]
 
 
-def test_the_number_it_wants_is_free_again_because_the_lineage_is_gone(start: Any, storage: Storage) -> None:
+def test_a_driver_is_fenced_if_its_number_is_free_because_the_lineage_was_removed(start: Any, storage: Storage) -> None:
     first = start()
     first.push(1).epoch()
     old, new = start(), start()
     new.push(2).end()
     remove_manifests(storage)
     old.push(5)
-    assert "Checkpoint 2 of this job was published before, and is gone" in fenced(old)
+    assert "Checkpoint 2 of this job was published before and has since been removed" in fenced(old)
     assert storage.list("manifests/") == []
 
 
-def test_even_the_first_number(start: Any, storage: Storage) -> None:
+def test_a_driver_is_fenced_if_even_the_first_number_is_free_again(start: Any, storage: Storage) -> None:
     old, new = start(), start()
     new.push(2).end()
     remove_manifests(storage)
     old.push(5)
-    assert "Checkpoint 1 of this job was published before, and is gone" in fenced(old)
+    assert "Checkpoint 1 of this job was published before and has since been removed" in fenced(old)
     assert storage.list("manifests/") == []
 
 
-def test_or_because_old_checkpoints_are_removed_as_garbage(start: Any, storage: Storage) -> None:
+def test_a_driver_is_fenced_if_its_number_is_free_because_old_checkpoints_were_removed(
+    start: Any, storage: Storage
+) -> None:
     first = start()
     first.push(1).epoch()
     old, new = start(), start()
@@ -89,26 +91,26 @@ def test_or_because_old_checkpoints_are_removed_as_garbage(start: Any, storage: 
         new.push(number).epoch()
     storage.delete(manifest_name(2))
     old.push(5)
-    assert "Checkpoint 2 of this job was published before, and is gone" in fenced(old)
+    assert "Checkpoint 2 of this job was published before and has since been removed" in fenced(old)
     assert [name[-1] for name in storage.list("manifests/")] == ["1", "3", "4", "5"]
 
 
-def test_a_driver_that_fails_for_another_reason_finds_that_it_is_fenced(start: Any, storage: Storage) -> None:
+def test_a_driver_that_recovers_behind_another_is_fenced(start: Any, storage: Storage) -> None:
     old, new = start(), start()
     new.push(1, 2).epoch()
-    with pytest.raises(Fenced, match="has completed checkpoint 0 of the job, and finds checkpoint 1"):
+    with pytest.raises(Fenced, match="completed checkpoint 0 of the job but finds checkpoint 1"):
         old._driver.recover()
 
 
-def test_a_driver_finds_less_than_it_has_published(start: Any, storage: Storage) -> None:
+def test_a_driver_that_finds_less_than_it_published_is_fenced(start: Any, storage: Storage) -> None:
     old = start()
     old.push(1).epoch()
     remove_manifests(storage)
-    with pytest.raises(Fenced, match="has completed checkpoint 1 of the job, and finds checkpoint 0"):
+    with pytest.raises(Fenced, match="completed checkpoint 1 of the job but finds checkpoint 0"):
         old._driver.recover()
 
 
-def test_a_driver_that_is_cancelled_does_not_own_what_another_goes_on_with(start: Any, storage: Storage) -> None:
+def test_a_cancelled_driver_does_not_remove_the_lineage_of_another(start: Any, storage: Storage) -> None:
     old, new = start(), start()
     new.push(1, 2).epoch()
     before = contents(storage)
@@ -117,7 +119,7 @@ def test_a_driver_that_is_cancelled_does_not_own_what_another_goes_on_with(start
     assert contents(storage) == before
 
 
-def test_after_the_cancel_of_one_the_other_stops(start: Any, storage: Storage) -> None:
+def test_a_driver_stops_after_another_was_cancelled(start: Any, storage: Storage) -> None:
     first = start()
     first.push(1, 2).epoch()
     old, new = start(), start()
@@ -126,14 +128,14 @@ def test_after_the_cancel_of_one_the_other_stops(start: Any, storage: Storage) -
     assert "Checkpoint 2 of this job is already published" in fenced(old)
 
 
-def test_a_job_cancelled_before_its_first_checkpoint(start: Any, storage: Storage) -> None:
+def test_a_driver_stops_after_another_was_cancelled_before_the_first_checkpoint(start: Any, storage: Storage) -> None:
     old, new = start(), start()
     new._driver.close()
     old.push(3)
     assert "Checkpoint 1 of this job is already published" in fenced(old)
 
 
-def test_what_a_cancelled_job_leaves_holds_all_it_had(start: Any, storage: Storage) -> None:
+def test_the_checkpoint_of_a_cancelled_job_holds_all_its_state(start: Any, storage: Storage) -> None:
     driver = start()
     driver.push(1, 2, 3).epoch()
     driver._driver.close()

@@ -223,7 +223,7 @@ def test_what_the_job_refuses_is_told_in_its_words(job: FakeJob) -> None:
 def test_a_job_that_does_not_run_is_told_with_those_that_do(job: FakeJob) -> None:
     done = call("stop", "cuonts")
     assert done.exit_code == 1
-    assert f"JobNotFound: No job with the id or name 'cuonts' runs on this host. These do: {ID}" in done.stderr
+    assert f"JobNotFound: No job with the id or name 'cuonts' runs on this host. Running jobs: {ID}" in done.stderr
     assert job.asked == []
 
 

@@ -100,7 +100,7 @@ def test_what_fits_is_restored_and_the_exit_code_is_0(dry_run, path, tmp_path):
         "  restored      order: value dataclass test_dry_run.Order(id: long, price: long)"
         " -> value dataclass __main__.Order(id: long, price: double)",
         "  starts empty  added: value string",
-        "  not asked for old: value long",
+        "  not declared  old: value long",
         "  restored      seen: list long",
         "source 'numbers' (Collection): restored, goes on after 2 records",
         "It would start.",
@@ -146,7 +146,7 @@ def test_as_json(dry_run, path):
     assert {state["name"]: state["verdict"] for state in operator["states"]} == {
         "order": "incompatible",
         "added": "starts empty",
-        "old": "not asked for",
+        "old": "not declared",
         "seen": "restored",
     }
     assert said["sources"][0]["records"] == 2
@@ -167,4 +167,4 @@ def test_options_that_mean_nothing_are_refused(tmp_path, options, said):
 def test_a_path_without_a_savepoint_is_an_error_as_in_a_run(dry_run, tmp_path):
     result = dry_run("-s", str(tmp_path))
     assert result.exit_code == 1
-    assert "There is no savepoint in" in result.output
+    assert "No savepoint found in" in result.output

@@ -122,7 +122,7 @@ class TestAJobThatWasCancelled:
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
     def test_is_told_with_what_could_not_be_done(self, write):
-        text = "Job 'x' was cancelled here, but not its checkpoints."
+        text = "Job 'x' was cancelled here, but its checkpoints remain."
         done = penstock_run(write(self.RAISES.replace("Job 'x' was cancelled.", text)))
         assert (done.returncode, done.stderr) == (0, f"{text}\n")
 
@@ -162,9 +162,9 @@ def test_an_error_of_penstock_is_its_message_and_the_users_line(write):
     done = penstock_run(program)
     assert done.returncode == 1
     assert done.stderr == (
-        f"{program}:3: GraphError: The parallelism must be a whole number of at least 1, not 0.\n"
+        f"{program}:3: GraphError: The parallelism must be an int of at least 1, not 0.\n"
         "    env.set_parallelism(0)\n"
-        "Fix: Give such a number, or leave the call out.\n"
+        "Fix: Pass such a number, or remove the call.\n"
     )
 
 

@@ -71,9 +71,9 @@ def refused(path: Path, source: str = "words", operator: str = "count") -> str:
 
 def test_where_there_is_no_savepoint(tmp_path: Path) -> None:
     assert refused(tmp_path / "nothing") == (
-        "job.py:6: NotASavepoint: There is no savepoint in FOLDER/nothing: it has no _metadata.\n"
+        "job.py:6: NotASavepoint: No savepoint found in FOLDER/nothing: it has no _metadata.\n"
         '    env.execute("counts")\n'
-        "Fix: Give the directory that was printed when the savepoint was made, or where it was moved to.\n"
+        "Fix: Pass the directory that was printed when the savepoint was made, or its new location.\n"
     )
 
 
@@ -81,9 +81,10 @@ def test_half_of_one_that_was_never_finished(savepoint: Path) -> None:
     (savepoint / "_metadata").unlink()
     assert refused(savepoint) == (
         "job.py:6: IncompleteSavepoint: The savepoint in FOLDER/savepoint is not complete: it has state, but no "
-        "_metadata. Either it is still being made or removed, or that was broken off.\n"
+        "_metadata. It is still being made or removed, or that was interrupted.\n"
         '    env.execute("counts")\n'
-        "Fix: Use another one. If nobody works on it, remove it: penstock savepoint -d FOLDER/savepoint\n"
+        "Fix: Use another savepoint. If no process is using this one, remove it: penstock savepoint -d "
+        "FOLDER/savepoint\n"
     )
 
 
@@ -94,17 +95,17 @@ def test_half_of_one_that_was_copied_in_part(savepoint: Path) -> None:
         f"job.py:6: IncompleteSavepoint: The savepoint in FOLDER/savepoint is not complete: 'state/{gone.name}' is "
         "missing.\n"
         '    env.execute("counts")\n'
-        "Fix: Copy the whole directory, or use another savepoint. Nothing was changed.\n"
+        "Fix: Copy the complete directory, or use another savepoint. Nothing was changed.\n"
     )
 
 
 def test_one_of_another_program(savepoint: Path) -> None:
     assert refused(savepoint, source="lines", operator="most") == (
-        "job.py:6: OtherJob: None of what the savepoint in FOLDER/savepoint holds is of this program. It was made of "
+        "job.py:6: OtherJob: Nothing in the savepoint in FOLDER/savepoint matches this program. It was made from "
         "job 'harness' and has the uids 'count', 'words'; this program has 'lines', 'most', 'print'.\n"
         '    env.execute("counts")\n'
-        "Fix: See that path and program belong together, and give operators the uids they had. To start without the "
-        "state: --allow-non-restored-state, or execution.state-recovery.ignore-unclaimed-state: true.\n"
+        "Fix: Check that the path and the program belong together, and give operators their previous uids. To start "
+        "without the state: --allow-non-restored-state, or execution.state-recovery.ignore-unclaimed-state: true.\n"
     )
 
 
@@ -117,7 +118,7 @@ def test_one_of_a_newer_version(savepoint: Path) -> None:
     (savepoint / "_metadata").write_bytes(data[:start] + digest_of(body) + body)
     assert refused(savepoint) == (
         "job.py:6: NewerSavepoint: The savepoint in FOLDER/savepoint was made by Penstock 9.1 and has format "
-        f"{FORMAT + 1}; this version reads up to {FORMAT}.\n"
+        f"{FORMAT + 1}; this version reads up to format {FORMAT}.\n"
         '    env.execute("counts")\n'
         "Fix: Run Penstock 9.1 or later.\n"
     )

@@ -66,7 +66,7 @@ def test_one_is_removed_and_nothing_else(savepoints: list[str], tmp_path: Path) 
     assert [str(path) for path in tmp_path.iterdir()] == [savepoints[1]]
     code, said = call("-d", str(tmp_path))
     assert code == 1
-    assert "There is no savepoint in" in said
+    assert "No savepoint found in" in said
     assert Path(savepoints[1]).exists()
 
 

@@ -27,7 +27,7 @@ class TestAnUnknownKey:
             environment(state__checkpoints__dri="/x")
 
     def test_that_is_like_nothing_leads_to_the_page(self) -> None:
-        with pytest.raises(BadSetting, match=r"docs/configuration\.md"):
+        with pytest.raises(BadSetting, match=r"docs/reference/settings\.md"):
             environment(zzz="1")
 
     def test_is_refused_however_it_comes(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,4 +140,4 @@ class TestAnOption:
 
 
 def test_the_page_of_settings_is_up_to_date() -> None:
-    assert Path(__file__).parents[2].joinpath("docs/configuration.md").read_text() == options_page()
+    assert Path(__file__).parents[2].joinpath("docs/reference/settings.md").read_text() == options_page()

@@ -1,4 +1,4 @@
-"""A job's control point and those who ask at it, without a job: what the server is given answers in its place."""
+"""A job's control point and its clients, without a job: a fake answers the requests."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ A, B = "a1" * 16, "b2" * 16
 
 
 class FakeJob:
-    """Remembers what it was asked, and answers as it is told."""
+    """Records requests and answers as configured."""
 
     def __init__(self, job_id: str, name: str = "counts", started: int = 0) -> None:
         self.description = Description(
@@ -76,7 +76,7 @@ def start(directory: str) -> Iterator[Callable[..., FakeJob]]:
 
 
 class TestAJob:
-    def test_is_listed_while_it_runs_with_those_before_it_first(self, directory: str) -> None:
+    def test_running_jobs_are_listed_oldest_first(self, directory: str) -> None:
         assert running_jobs(directory) == []
         late, early = FakeJob(A, started=2), FakeJob(B, started=1)
         points = [ControlPoint(directory, job.description.id, job) for job in (late, early)]
@@ -87,7 +87,7 @@ class TestAJob:
         points[1].close()
         assert os.listdir(directory) == []
 
-    def test_is_asked_and_answers(self, directory: str, start: Callable[..., FakeJob]) -> None:
+    def test_a_job_answers_requests(self, directory: str, start: Callable[..., FakeJob]) -> None:
         job = start(A)
         job.does = lambda request: Done(savepoint="/savepoints/one")
         requests = [
@@ -101,28 +101,28 @@ class TestAJob:
             assert ask(directory, find_job(directory, A), request) == Done(savepoint="/savepoints/one")
         assert job.asked == requests
 
-    def test_tells_why_it_does_not_do_it(self, directory: str, start: Callable[..., FakeJob]) -> None:
+    def test_a_job_reports_why_it_refuses_a_request(self, directory: str, start: Callable[..., FakeJob]) -> None:
         def refuse(request: Request) -> Answer:
             if isinstance(request, Stop):
-                raise PenstockError("It cannot stop.", fix="Go on.")
+                raise PenstockError("It cannot stop.", fix="Let it run.")
             raise ZeroDivisionError("by zero")
 
         start(A).does = refuse
         with pytest.raises(RefusedByJob) as refused:
             ask(directory, find_job(directory, A), Stop())
-        assert (refused.value.headline(), refused.value.fix) == ("PenstockError: It cannot stop.", "Go on.")
+        assert (refused.value.headline(), refused.value.fix) == ("PenstockError: It cannot stop.", "Let it run.")
         with pytest.raises(RefusedByJob) as failed:
             ask(directory, find_job(directory, A), Cancel())
         assert failed.value.headline() == "ZeroDivisionError: by zero"
 
-    def test_that_ended_meanwhile_is_told_so(self, directory: str) -> None:
+    def test_a_request_to_a_job_that_just_ended_raises(self, directory: str) -> None:
         point = ControlPoint(directory, A, FakeJob(A))
         job = find_job(directory, A)
         point.close()
         with pytest.raises(NoAnswer, match="ended before it answered"):
             ask(directory, job, Stop())
 
-    def test_that_ends_still_answers_what_it_was_asked(self, directory: str) -> None:
+    def test_an_ending_job_still_answers_pending_requests(self, directory: str) -> None:
         job = FakeJob(A)
         asked, ended = threading.Event(), threading.Event()
 
@@ -144,39 +144,41 @@ class TestAJob:
         assert answers == [Done(savepoint="/savepoints/last")]
 
 
-class TestAJobIsMeantBy:
-    def test_its_id_or_the_beginning_of_it_or_its_name(self, directory: str, start: Callable[..., FakeJob]) -> None:
+class TestFindingAJob:
+    def test_a_job_is_found_by_id_id_prefix_or_name(self, directory: str, start: Callable[..., FakeJob]) -> None:
         start(A, "counts")
         start(B, "b2")
         assert {find_job(directory, given).id for given in (A, "a", "a1a1", "counts")} == {A}
-        # Both ways to the same job.
+        # Name and ID prefix lead to the same job.
         assert find_job(directory, "b2").id == B
 
-    def test_no_name_that_several_have(self, directory: str, start: Callable[..., FakeJob]) -> None:
+    def test_a_name_shared_by_several_jobs_is_ambiguous(self, directory: str, start: Callable[..., FakeJob]) -> None:
         start(A)
         start(B)
-        with pytest.raises(JobNotFound, match=f"any of these jobs: .*{A}.*{B}"):
+        with pytest.raises(JobNotFound, match=f"matches several jobs: .*{A}.*{B}"):
             find_job(directory, "counts")
 
-    def test_no_name_that_is_the_beginning_of_anothers_id(self, directory: str, start: Callable[..., FakeJob]) -> None:
+    def test_a_name_that_is_a_prefix_of_another_id_is_ambiguous(
+        self, directory: str, start: Callable[..., FakeJob]
+    ) -> None:
         start(A, "b2")
         start(B)
-        with pytest.raises(JobNotFound, match="any of these"):
+        with pytest.raises(JobNotFound, match="matches several"):
             find_job(directory, "b2")
 
-    def test_a_whole_id_though_another_is_named_so(self, directory: str, start: Callable[..., FakeJob]) -> None:
+    def test_a_complete_id_wins_over_a_name(self, directory: str, start: Callable[..., FakeJob]) -> None:
         start(A)
         start(B, A)
         assert find_job(directory, A).id == A
 
     @pytest.mark.parametrize("given", ["other", "", "count", "a1" * 17])
-    def test_nothing_else(self, directory: str, start: Callable[..., FakeJob], given: str) -> None:
+    def test_other_text_matches_no_job(self, directory: str, start: Callable[..., FakeJob], given: str) -> None:
         start(A)
-        with pytest.raises(JobNotFound, match=rf"'{given}' runs on this host. These do: {A} \('counts'\)"):
+        with pytest.raises(JobNotFound, match=rf"'{given}' runs on this host. Running jobs: {A} \('counts'\)"):
             find_job(directory, given)
 
-    def test_nothing_where_none_runs(self, directory: str) -> None:
-        with pytest.raises(JobNotFound, match="None does"):
+    def test_no_job_is_found_if_none_is_running(self, directory: str) -> None:
+        with pytest.raises(JobNotFound, match="No job is running"):
             find_job(directory, "counts")
 
 
@@ -206,7 +208,7 @@ class TestADriver:
             yield process
             process.kill()
 
-    def test_that_is_killed_leaves_what_the_next_list_removes(
+    def test_the_next_list_removes_the_socket_of_a_killed_driver(
         self, directory: str, driver: subprocess.Popen[str], start: Callable[..., FakeJob]
     ) -> None:
         start(A)
@@ -217,20 +219,18 @@ class TestADriver:
         assert [job.id for job in running_jobs(directory)] == [A]
         assert os.listdir(directory) == [f"{A}.sock"]
 
-    def test_that_is_stopped_is_listed_and_no_command_waits_for_it(
+    def test_a_suspended_driver_is_listed_and_commands_do_not_wait_for_it(
         self, directory: str, driver: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("penstock.control.client._DESCRIBE_S", 0.05)
         driver.send_signal(signal.SIGSTOP)
         assert running_jobs(directory) == [Running(B, driver.pid, None)]
-        with pytest.raises(NoAnswer, match=f"its process {driver.pid} lives"):
+        with pytest.raises(NoAnswer, match=f"its process {driver.pid} is alive"):
             ask(directory, find_job(directory, "b2"), Cancel())
         driver.send_signal(signal.SIGCONT)
 
-    def test_whose_program_ends_with_the_job_answers_before(
-        self, directory: str, driver: subprocess.Popen[str]
-    ) -> None:
-        """The main thread may be gone before the thread of the command has sent a word."""
+    def test_a_driver_answers_before_its_program_exits(self, directory: str, driver: subprocess.Popen[str]) -> None:
+        """The main thread can exit before the command's thread has sent the answer."""
         assert ask(directory, find_job(directory, "other"), Stop()) == Done(savepoint="/last")
         assert driver.wait() == 0
         assert os.listdir(directory) == []
@@ -247,31 +247,31 @@ class TestAClient:
             client.connect(address(folder, f"{A}.sock"))
         return client
 
-    def test_that_says_nothing_keeps_nobody_waiting(self, directory: str) -> None:
+    def test_a_silent_client_does_not_block_others(self, directory: str) -> None:
         with self.connected(directory), self.connected(directory) as slow:
             slow.sendall(b'{"type":')
             assert find_job(directory, A).description is not None
 
-    def test_that_takes_too_long_is_let_go(self, directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_slow_client_is_disconnected(self, directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(server, "_REQUEST_S", 0.01)
         with self.connected(directory) as silent:
             assert silent.recv(1) == b""
 
-    def test_that_says_too_much_is_let_go(self, directory: str, point: FakeJob) -> None:
+    def test_a_client_with_an_oversized_request_is_disconnected(self, directory: str, point: FakeJob) -> None:
         with self.connected(directory) as client, pytest.raises(OSError):  # noqa: PT012
             while True:
                 client.sendall(b"x" * 1024)
         assert point.asked == []
         assert find_job(directory, A).description is not None
 
-    def test_that_is_not_understood_is_told_so(self, directory: str, point: FakeJob) -> None:
+    def test_an_invalid_request_is_refused(self, directory: str, point: FakeJob) -> None:
         for nonsense in (b"\x80\x04K\x01.\n", b'{"type": "explode"}\n', b'{"type": "rescale", "parallelism": "x"}\n'):
             with self.connected(directory) as client:
                 client.sendall(nonsense)
                 assert b'"refused"' in client.recv(4096)
         assert point.asked == []
 
-    def test_that_does_not_wait_for_the_answer_has_it_done_all_the_same(self, directory: str, point: FakeJob) -> None:
+    def test_a_request_is_executed_even_if_the_client_disconnects(self, directory: str, point: FakeJob) -> None:
         left, done = threading.Event(), threading.Event()
 
         def late(request: Request) -> Answer:
@@ -287,7 +287,7 @@ class TestAClient:
         assert point.asked == [Rescale(parallelism=3)]
         assert find_job(directory, A).description is not None
 
-    def test_beyond_the_crowd_is_turned_away(self, directory: str) -> None:
+    def test_clients_beyond_the_limit_are_turned_away(self, directory: str) -> None:
         crowd = [self.connected(directory) for _ in range(server._CLIENTS)]
         with self.connected(directory) as one_more:
             assert one_more.recv(1) == b""
@@ -296,18 +296,18 @@ class TestAClient:
 
 
 class TestTheDirectory:
-    def test_is_for_this_user_alone(self, directory: str, start: Callable[..., FakeJob]) -> None:
+    def test_the_directory_is_private_to_this_user(self, directory: str, start: Callable[..., FakeJob]) -> None:
         start(A)
         assert stat.S_IMODE(os.stat(directory).st_mode) == 0o700
         assert stat.S_IMODE(os.stat(os.path.join(directory, f"{A}.sock")).st_mode) == 0o600
 
-    def test_may_have_a_path_longer_than_those_of_sockets(self, tmp_path: Path) -> None:
+    def test_the_directory_path_can_be_longer_than_a_socket_path(self, tmp_path: Path) -> None:
         deep = str(tmp_path / ("deep" * 50) / "control")
         point = ControlPoint(deep, A, FakeJob(A))
         assert [job.id for job in running_jobs(deep)] == [A]
         point.close()
 
-    def test_of_somebody_else_is_refused(self, directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_directory_of_another_user_is_refused(self, directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
         os.mkdir(directory, 0o700)
         monkeypatch.setattr(os, "getuid", lambda: os.stat(directory).st_uid + 1)
         for use in (lambda: ControlPoint(directory, A, FakeJob(A)), lambda: running_jobs(directory)):
@@ -315,19 +315,19 @@ class TestTheDirectory:
                 use()
         assert os.listdir(directory) == []
 
-    def test_that_others_may_write_in_is_refused(self, directory: str) -> None:
+    def test_a_directory_writable_by_others_is_refused(self, directory: str) -> None:
         os.mkdir(directory)
         os.chmod(directory, 0o770)
         with pytest.raises(UnusableDirectory, match=r"mode 770.* penstock\.control\.dir"):
             ControlPoint(directory, A, FakeJob(A))
 
-    def test_is_no_link_and_no_file(self, directory: str, tmp_path: Path) -> None:
+    def test_a_link_or_a_file_is_refused_as_the_directory(self, directory: str, tmp_path: Path) -> None:
         os.symlink(tmp_path, directory)
         (tmp_path / "file").touch()
         for path in (directory, str(tmp_path / "file")):
             with pytest.raises(UnusableDirectory, match="cannot be opened as a directory"), opened(path, create=True):
                 pass
 
-    def test_is_as_set_or_the_users_own(self) -> None:
+    def test_the_directory_is_configurable_and_per_user_by_default(self) -> None:
         assert control_directory({"penstock.control.dir": "/run/mine"}) == "/run/mine"
         assert control_directory({}).endswith(f"/penstock-control-{os.getuid()}")

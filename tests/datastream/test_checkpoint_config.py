@@ -102,7 +102,7 @@ class TestCheckpointConfig:
     @pytest.mark.parametrize(
         ("key", "value", "message"),
         [
-            ("max_concurrent_checkpoints", 2, "is 2. Every epoch ends in a checkpoint and the next one builds on it"),
+            ("max_concurrent_checkpoints", 2, "is 2, but only 1 is possible: every epoch ends in a checkpoint"),
             ("mode", "TWICE", "execution.checkpointing.mode is 'TWICE'. Set it to EXACTLY_ONCE or AT_LEAST_ONCE"),
             ("tolerable_failed_checkpoints", "some", "is 'some'. Set it to a whole number"),
             ("min_pause", "soon", "is 'soon'. Set it to a duration"),

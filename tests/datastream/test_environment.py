@@ -220,7 +220,7 @@ class TestTheCheckpointDirectory:
 
     def test_in_the_memory_of_one_process_is_refused(self) -> None:
         error = self.refused(state__checkpoints__dir="memory://x")
-        assert "no task would see it" in str(error)
+        assert "tasks could not read it" in str(error)
         assert "state.backend" in error.fix
 
     def test_with_a_password_in_its_uri_is_refused_without_showing_it(self) -> None:

@@ -84,7 +84,7 @@ def test_forward_keeps_the_subtask() -> None:
 
 def test_forward_to_another_parallelism_is_refused() -> None:
     stream = numbers(1).process(Where()).set_parallelism(2).forward().process(Where()).name("two").set_parallelism(3)
-    with pytest.raises(PenstockError, match=r"forward\(\) before 'two'.*from 2 to 3.*rescale"):
+    with pytest.raises(PenstockError, match=r"forward\(\) before 'two'.*2 upstream and 3 downstream.*rescale"):
         JobHarness(stream)
 
 

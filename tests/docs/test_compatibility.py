@@ -1,4 +1,4 @@
-"""docs/compatibility.md: what it says is what PyFlink's wheel and this code say."""
+"""docs/migrate/compatibility.md: what it says is what PyFlink's wheel and this code say."""
 
 import importlib
 import inspect
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("pyflink_wheel")
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == render(), "docs/compatibility.md is stale: run make compatibility"
+    assert PAGE.read_text() == render(), "docs/migrate/compatibility.md is stale: run make compatibility"
 
 
 def test_every_absent_name_raises_with_its_alternative_however_it_is_asked_for() -> None:

@@ -1,4 +1,4 @@
-"""The programs of docs/dead-letters.md run, and give what they assert."""
+"""The programs of docs/connect/dead-letters.md run, and give what they assert."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs/dead-letters.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/connect/dead-letters.md").read_text()
 
 
 def test_its_programs_give_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

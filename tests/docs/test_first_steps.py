@@ -1,4 +1,4 @@
-"""docs/first-steps.md does what it says: its files are written out and run as a newcomer would."""
+"""docs/start/first-steps.md does what it says: its files are written out and run as a newcomer would."""
 
 import re
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from job_lines import without_job_lines
 
-PAGE = (Path(__file__).parents[2] / "docs/first-steps.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/start/first-steps.md").read_text()
 
 
 @pytest.fixture

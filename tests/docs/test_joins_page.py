@@ -1,10 +1,10 @@
-"""The programs of docs/joins.md run, and give what they assert."""
+"""The programs of docs/write/joins.md run, and give what they assert."""
 
 import re
 from pathlib import Path
 from typing import Any
 
-PAGE = (Path(__file__).parents[2] / "docs/joins.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/write/joins.md").read_text()
 
 
 def test_its_programs_give_what_they_say() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.testing import JobHarness
 
-PAGE = Path(__file__).parents[2] / "docs" / "kafka.md"
+PAGE = Path(__file__).parents[2] / "docs" / "connect" / "kafka.md"
 
 
 def test_its_program_sums_up_orders(kafka: Any) -> None:

@@ -1,4 +1,4 @@
-"""docs/metrics.md does what it says: its function is run, and its names are those of the metrics."""
+"""docs/run/monitoring.md does what it says: its function is run, and its names are those of the metrics."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.testing import JobHarness
 
-PAGE = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/run/monitoring.md").read_text()
 
 
 def test_its_function_counts_what_it_shows() -> None:

@@ -6,14 +6,37 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import PenstockError
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize(("page", "programs"), [("operator-state", 4), ("state-ttl", 2)])
+@pytest.mark.parametrize(("page", "programs"), [("write/operator-state", 4), ("write/state-ttl", 2)])
 def test_its_programs_give_what_they_say(page: str, programs: int) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
     assert all(re.search(r"assert .*job\.output", block) for block in blocks)
     assert len(blocks) == programs
-    names: dict[str, Any] = {"__name__": f"{page.replace('-', '_')}_page"}
+    names: dict[str, Any] = {"__name__": page.replace("/", "_").replace("-", "_")}
     for block in blocks:
         exec(block, names)
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
+
+
+def test_the_start_page_shows_the_first_example() -> None:
+    assert blocks("index") == [(DOCS.parent / "examples" / "first.py").read_text()]
+
+
+def test_the_metrics_page_counts_records() -> None:
+    (program,) = blocks("reference/metrics")
+    assert "assert " in program
+    exec(program, {"__name__": "metrics_page"})
+
+
+def test_the_program_of_troubleshooting_fails_with_a_fix() -> None:
+    (program,) = blocks("operate/troubleshooting")
+    with pytest.raises(PenstockError, match="A dict cannot be a key") as failed:
+        exec(program, {"__name__": "troubleshooting_page"})
+    assert "Key by one of its values" in str(failed.value)

@@ -1,10 +1,10 @@
-"""The programs of docs/redis.md run against a real server, and give what they assert."""
+"""The programs of docs/connect/redis.md run against a real server, and give what they assert."""
 
 import re
 from pathlib import Path
 from typing import Any
 
-PAGE = (Path(__file__).parents[2] / "docs/redis.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/connect/redis.md").read_text()
 
 
 def test_its_programs_give_what_they_say(redis_server: Any) -> None:

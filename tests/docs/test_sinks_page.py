@@ -1,4 +1,4 @@
-"""docs/sinks.md does what it says: its programs are run."""
+"""docs/connect/sinks.md does what it says: its programs are run."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-BLOCKS = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs/sinks.md").read_text(), flags=re.DOTALL)
+BLOCKS = re.findall(
+    r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs/connect/sinks.md").read_text(), flags=re.DOTALL
+)
 
 
 def test_its_sinks_give_what_they_say() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "state-tables.md"
+PAGE = Path(__file__).parents[2] / "docs" / "query" / "state-tables.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""docs/tutorial.md does what it says: its files are written out and its commands typed in a shell, one by one.
+"""docs/start/tutorial.md does what it says: its files are written out and its commands typed in a shell, one by one.
 
 What a command prints is what the page shows below it. Where it asks for what a running job will have done, it is asked
 again until it is so, as a reader would.
@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/tutorial.md").read_text()
+PAGE = (ROOT / "docs/start/tutorial.md").read_text()
 BLOCKS: list[tuple[str, str]] = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.DOTALL)
 ASKS = ("python ask.py", "python check.py")
 PATIENCE_S = 240

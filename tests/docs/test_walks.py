@@ -1,4 +1,4 @@
-"""The walks of docs/architecture.md: each names files and functions that exist."""
+"""The walks of docs/internals/architecture.md: each names files and functions that exist."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PAGE = (ROOT / "docs" / "internals" / "architecture.md").read_text()
 WALKS = PAGE[PAGE.index("## Four walks") : PAGE.index("## An epoch")]
 STEP = re.compile(r"^\d+\. `([\w/]+\.py)` `([\w.]+)`: ", re.MULTILINE)
 
@@ -26,8 +26,8 @@ def defined(path: Path) -> set[str]:
 @pytest.mark.parametrize(("file", "function"), sorted(set(STEP.findall(WALKS))))
 def test_a_step_names_a_function_of_its_file(file: str, function: str) -> None:
     path = ROOT / "penstock" / file
-    assert path.is_file(), f"docs/architecture.md names {file}"
-    assert function in defined(path), f"docs/architecture.md names {function} in {file}"
+    assert path.is_file(), f"docs/internals/architecture.md names {file}"
+    assert function in defined(path), f"docs/internals/architecture.md names {function} in {file}"
 
 
 def test_there_are_four_and_each_fits_on_a_screen() -> None:

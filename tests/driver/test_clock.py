@@ -1,4 +1,4 @@
-"""The machine's clock jumps, and jobs go on: pauses, timeouts, timers, idle sources and processing time."""
+"""Jobs keep running when the machine's clock jumps: pauses, timeouts, timers, idle sources and processing time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def env() -> StreamExecutionEnvironment:
 
 @pytest.fixture
 def during_tasks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Let the clock of a harness jump, or time pass, while the tasks of every epoch run."""
+    """Make a harness's clock jump, or time pass, while the tasks of every epoch run."""
 
     def arrange(job: JobHarness, jump_ms: int = 0, passed_ms: int = 0) -> None:
         execute = LocalEngine.execute
@@ -46,7 +46,7 @@ def during_tasks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 class Alarm(KeyedProcessFunction):
-    """A processing-time timer one second after each record."""
+    """Sets a processing-time timer one second after each record."""
 
     def process_element(self, value: str, ctx: KeyedProcessFunction.Context) -> None:
         timers = ctx.timer_service()
@@ -65,17 +65,17 @@ class TestProcessingClock:
     def clock(self, clocks: dict[str, float]) -> ProcessingClock:
         return ProcessingClock(lambda: clocks["wall"], lambda: clocks["monotonic"])
 
-    def test_shows_the_wall_clock(self, clock: ProcessingClock, clocks: dict[str, float]) -> None:
+    def test_processing_time_is_the_wall_clock(self, clock: ProcessingClock, clocks: dict[str, float]) -> None:
         assert clock.now() == 1_000_000
         clocks["wall"], clocks["monotonic"] = 1002.5, 7.5
         assert clock.now() == 1_002_500
 
-    def test_follows_a_jump_forward(self, clock: ProcessingClock, clocks: dict[str, float]) -> None:
+    def test_processing_time_follows_a_forward_jump(self, clock: ProcessingClock, clocks: dict[str, float]) -> None:
         clock.now()
         clocks["wall"] = 5000.0
         assert clock.now() == 5_000_000
 
-    def test_passes_at_half_the_pace_after_a_jump_back_until_the_wall_clock_is_there(
+    def test_processing_time_runs_at_half_pace_after_a_backward_jump_until_the_wall_clock_catches_up(
         self, clock: ProcessingClock, clocks: dict[str, float]
     ) -> None:
         clock.now()
@@ -87,17 +87,19 @@ class TestProcessingClock:
             clocks["monotonic"] += 5
         assert shown == [1_000_000, 1_002_500, 1_005_000, 1_007_500, 1_010_000, 1_015_000]
 
-    def test_begins_where_the_last_checkpoint_was(self, clock: ProcessingClock, clocks: dict[str, float]) -> None:
+    def test_processing_time_continues_from_the_last_checkpoint(
+        self, clock: ProcessingClock, clocks: dict[str, float]
+    ) -> None:
         clock.reach(2_000_000)
         assert clock.now() == 2_000_000
         clocks["monotonic"] += 4
         assert clock.now() == 2_002_000
 
 
-def test_a_jump_is_what_the_clock_moved_beyond_the_time_that_passed() -> None:
+def test_a_jump_is_the_clock_movement_beyond_elapsed_time() -> None:
     at = [0.0]
     jumps = Jumps(lambda: at[0])
-    assert jumps.since_last(10_000) == 0, "the first epoch of a driver has nothing to compare with"
+    assert jumps.since_last(10_000) == 0, "a driver's first epoch has nothing to compare with"
     jumps.completed(10_000, at[0])
     at[0] = 2.0
     assert jumps.since_last(12_000) == 0
@@ -106,15 +108,17 @@ def test_a_jump_is_what_the_clock_moved_beyond_the_time_that_passed() -> None:
     assert jumps.since_last(10_000) == 0
 
 
-class TestAClockThatGoesBack:
-    def test_does_not_lengthen_the_pause_between_checkpoints(self, env: StreamExecutionEnvironment) -> None:
+class TestABackwardJump:
+    def test_a_backward_jump_does_not_lengthen_the_pause_between_checkpoints(
+        self, env: StreamExecutionEnvironment
+    ) -> None:
         with JobHarness(env.from_collection([]).map(str), settings=Settings(min_pause_ms=500)) as job:
             job.set_clock(NOON)
             job.push(1).epoch()
             job.jump_clock(NOON - HOUR)
             assert job._driver.pause_left() == 0.5
 
-    def test_does_not_make_an_epoch_take_a_negative_time(
+    def test_a_backward_jump_does_not_make_an_epoch_duration_negative(
         self, env: StreamExecutionEnvironment, during_tasks: Callable[..., None]
     ) -> None:
         with JobHarness(env.from_collection([]).map(str)) as job:
@@ -130,7 +134,7 @@ class TestAClockThatGoesBack:
                 for subtask in operator.subtasks
             )
 
-    def test_does_not_hold_up_timers(self, env: StreamExecutionEnvironment) -> None:
+    def test_a_backward_jump_does_not_delay_timers(self, env: StreamExecutionEnvironment) -> None:
         with JobHarness(env.from_collection([]).key_by(lambda v: v).process(Alarm())) as job:
             job.set_clock(NOON).push("a").epoch()
             job.jump_clock(NOON - HOUR)
@@ -141,7 +145,9 @@ class TestAClockThatGoesBack:
             job.set_clock(NOON - HOUR + 2000)
             assert sorted(job.output) == [("a", 1000), ("b", 1000)], "within twice the time, not an hour later"
 
-    def test_does_not_hold_up_timers_of_a_driver_that_starts_after_it(self, env: StreamExecutionEnvironment) -> None:
+    def test_a_backward_jump_does_not_delay_timers_of_a_driver_that_starts_later(
+        self, env: StreamExecutionEnvironment
+    ) -> None:
         with JobHarness(env.from_collection([]).key_by(lambda v: v).process(Alarm())) as job:
             job.set_clock(NOON).push("a").epoch()
             job.clock.shown = NOON - HOUR
@@ -151,7 +157,7 @@ class TestAClockThatGoesBack:
             job.set_clock(NOON - HOUR + 2000)
             assert job.output == [("a", 1000)]
 
-    def test_does_not_take_processing_time_back_over_epochs_crashes_and_savepoints(
+    def test_processing_time_never_goes_back_across_epochs_crashes_and_savepoints(
         self, env: StreamExecutionEnvironment, tmp_path: Any
     ) -> None:
         def stream(env: StreamExecutionEnvironment) -> Any:
@@ -177,7 +183,7 @@ class TestAClockThatGoesBack:
             later.push(1).epoch()
             assert later.output[0] >= shown[-1]
 
-    def test_does_not_keep_an_idle_source_waiting(self, env: StreamExecutionEnvironment) -> None:
+    def test_a_backward_jump_does_not_delay_source_idleness(self, env: StreamExecutionEnvironment) -> None:
         with idle_job(env) as job:
             job.set_clock(NOON)
             job.push(("a", 100), source="left").push(("b", 100), source="right").epoch()
@@ -188,7 +194,7 @@ class TestAClockThatGoesBack:
             job.push(("a", 6000), source="left").epoch()
             assert job.watermark() == 5999
 
-    def test_does_not_revive_what_has_expired(self, env: StreamExecutionEnvironment) -> None:
+    def test_a_backward_jump_does_not_revive_expired_state(self, env: StreamExecutionEnvironment) -> None:
         with JobHarness(env.from_collection([]).key_by(lambda v: v).process(Remembers())) as job:
             job.set_clock(NOON).push("a").epoch()
             job.set_clock(NOON + 11_000).push("a").epoch()
@@ -197,34 +203,36 @@ class TestAClockThatGoesBack:
             assert job.output == [0, 0, 1, 0]
 
 
-class TestAClockThatGoesForward:
-    def test_does_not_expire_an_epoch(self, env: StreamExecutionEnvironment, during_tasks: Callable[..., None]) -> None:
+class TestAForwardJump:
+    def test_a_forward_jump_does_not_expire_an_epoch(
+        self, env: StreamExecutionEnvironment, during_tasks: Callable[..., None]
+    ) -> None:
         with JobHarness(env.from_collection([]).map(str)) as job:
             during_tasks(job, jump_ms=HOUR)
             job.set_clock(NOON).push(1).epoch()
             assert job.output == ["1"]
             assert job.checkpoints.recent[-1].duration_ms == 0
 
-    def test_does_not_make_a_source_idle(self, env: StreamExecutionEnvironment) -> None:
+    def test_a_forward_jump_does_not_make_a_source_idle(self, env: StreamExecutionEnvironment) -> None:
         with idle_job(env) as job:
             job.set_clock(NOON)
             job.push(("a", 100), source="left").push(("b", 100), source="right").epoch()
             job.jump_clock(NOON + HOUR)
             job.push(("a", 5000), source="left").epoch()
-            assert job.watermark() == 99, "the right source was silent for no time"
+            assert job.watermark() == 99, "the right source was not silent"
             job.set_clock(NOON + HOUR + 9_999)
             job.push(("a", 6000), source="left").epoch()
             assert job.watermark() == 99
             job.set_clock(NOON + HOUR + 10_000)
-            assert job.watermark() == 5999, "but ten seconds after its last record it is idle"
+            assert job.watermark() == 5999, "the right source is idle ten seconds after its last record"
 
-    def test_fires_the_timers_that_are_due_by_it(self, env: StreamExecutionEnvironment) -> None:
+    def test_a_forward_jump_fires_the_timers_that_became_due(self, env: StreamExecutionEnvironment) -> None:
         with JobHarness(env.from_collection([]).key_by(lambda v: v).process(Alarm())) as job:
             job.set_clock(NOON).push("a").epoch()
             job.jump_clock(NOON + HOUR)
             assert job.output == [("a", 1000)]
 
-    def test_and_back_again_leaves_windows_in_order(self, env: StreamExecutionEnvironment) -> None:
+    def test_windows_stay_in_order_after_a_forward_and_a_backward_jump(self, env: StreamExecutionEnvironment) -> None:
         windows = env.from_collection([]).key_by(lambda v: 0).window(TumblingProcessingTimeWindows.of(Time.seconds(10)))
         with JobHarness(windows.reduce(lambda a, b: a + b)) as job:
             job.set_clock(NOON).push("a").epoch()
@@ -233,7 +241,7 @@ class TestAClockThatGoesForward:
             job.set_clock(NOON + 25_000)
             assert job.output == ["a", "bc"]
 
-    def test_does_not_reset_the_delay_of_restarts(self, during_tasks: Callable[..., None]) -> None:
+    def test_a_forward_jump_does_not_reset_the_restart_backoff(self, during_tasks: Callable[..., None]) -> None:
         strategy = {
             "restart-strategy.type": "exponential-delay",
             "restart-strategy.exponential-delay.initial-backoff": "1 s",
@@ -275,7 +283,7 @@ class IdleJob(JobHarness):
 
 
 def idle_job(env: StreamExecutionEnvironment) -> IdleJob:
-    """Two sources of which each goes idle after ten seconds."""
+    """A job with two sources that become idle after ten seconds."""
     times = (
         WatermarkStrategy.for_monotonous_timestamps()
         .with_idleness(Duration.of_seconds(10))

@@ -39,14 +39,14 @@ def committables(*uids):
     return [Committable(uid=uid, subtask=subtask, payload=uid.encode()) for subtask in (0, 1) for uid in uids]
 
 
-def test_without_at_least_once_nothing_is_committed_before_the_checkpoint():
+def test_nothing_is_committed_before_the_checkpoint_in_exactly_once_mode():
     planned = plan(at_least_once=False)
     assert planned.before_checkpoint == []
     assert planned.in_manifest == committables("durable", "durable, before checkpoint")
     assert planned.unrecorded == committables("volatile", "volatile, before checkpoint")
 
 
-def test_with_at_least_once_sinks_that_can_commit_before_the_checkpoint_and_are_in_no_manifest():
+def test_capable_sinks_commit_before_the_checkpoint_in_at_least_once_mode():
     planned = plan(at_least_once=True)
     assert planned.before_checkpoint == committables("durable, before checkpoint", "volatile, before checkpoint")
     assert planned.in_manifest == committables("durable")

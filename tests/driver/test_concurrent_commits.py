@@ -1,4 +1,4 @@
-"""Sinks that commit beside the tasks of the next epoch: when they are waited for, and what comes of one that fails."""
+"""Sinks that commit concurrently with the tasks of the next epoch: when the driver waits, and how failures surface."""
 
 import json
 import queue
@@ -14,14 +14,14 @@ from penstock.testing import JobHarness
 
 
 class Table(Sink):
-    """Takes an epoch only when it is let to, by `may_commit`."""
+    """Commits an epoch only when `can_commit` is set."""
 
     concurrent_commit = True
 
     def __init__(self):
         self.rows = []
         self.steps = []
-        self.may_commit = threading.Event()
+        self.can_commit = threading.Event()
         self.asked = threading.Event()
         self.refuses = False
 
@@ -33,10 +33,10 @@ class Table(Sink):
 
     def commit(self, commits, context):
         self.asked.set()
-        self.may_commit.wait(60)
+        self.can_commit.wait(60)
         if self.refuses:
             self.refuses = False
-            raise ConnectionError("nobody listens")
+            raise ConnectionError("connection refused")
         for commit in commits:
             rows = json.loads(commit.payload)
             if rows[0] not in self.rows:
@@ -68,7 +68,7 @@ class Rows(SinkWriter):
 
 
 SEEN = queue.SimpleQueue()
-"""What the job's map was given."""
+"""Values that reached the job's map."""
 
 
 def remember(value):
@@ -94,15 +94,15 @@ def job(table):
     while not SEEN.empty():
         SEEN.get()
     with JobHarness(program(table)) as harness:
-        # As on Spark.
+        # Commit in a thread, as on Spark.
         harness._driver.executor = harness._driver._committer._executor = ThreadPoolExecutor(1)
         yield harness
-        table.may_commit.set()
+        table.can_commit.set()
 
 
 @pytest.fixture
 def aside():
-    """Runs a function in a thread of its own, and gives its result."""
+    """Run a function in a separate thread and return its future."""
     with ThreadPoolExecutor(1) as threads:
         yield threads.submit
 
@@ -111,42 +111,42 @@ def published(job):
     return latest(job.storage)[0].id
 
 
-def test_an_epoch_is_over_before_they_have_committed(job, table):
+def test_an_epoch_ends_before_concurrent_commits_are_complete(job, table):
     job.push(1).epoch()
     assert (published(job), table.rows) == (1, [])
 
 
-def test_the_next_one_runs_beside_them_and_is_published_behind_them(job, table, aside):
+def test_the_next_epoch_runs_during_a_commit_and_is_published_after_it(job, table, aside):
     job.push(1).epoch()
     job.push(2)
     epoch = aside(job.epoch)
     assert [SEEN.get(timeout=60), SEEN.get(timeout=60)] == [1, 2]
     assert (published(job), table.rows) == (1, [])
-    table.may_commit.set()
+    table.can_commit.set()
     epoch.result(60)
     assert published(job) == 2
     assert table.rows[0] == 1
 
 
-def test_a_failure_comes_with_the_next_epoch_and_before_its_records(job, table):
+def test_the_next_epoch_raises_a_commit_failure_before_it_reads_records(job, table):
     table.refuses = True
     job.push(1).epoch()
-    table.may_commit.set()
+    table.can_commit.set()
     job._driver._committer._under_way[1].exception(60)
-    with pytest.raises(ConnectionError, match="nobody listens"):
+    with pytest.raises(ConnectionError, match="connection refused"):
         job.push(2).epoch()
     assert SEEN.get() == 1
     assert SEEN.empty()
 
 
-def test_a_failure_beside_the_tasks_stops_their_epoch_and_both_come_again(job, table, aside):
+def test_a_commit_failure_stops_the_epoch_in_progress_and_both_are_repeated(job, table, aside):
     table.refuses = True
     job.push(1).epoch()
     job.push(2)
     epoch = aside(job.epoch)
     assert [SEEN.get(timeout=60), SEEN.get(timeout=60)] == [1, 2]
-    table.may_commit.set()
-    with pytest.raises(ConnectionError, match="nobody listens"):
+    table.can_commit.set()
+    with pytest.raises(ConnectionError, match="connection refused"):
         epoch.result(60)
     assert published(job) == 1
     job._driver.recover()
@@ -156,29 +156,29 @@ def test_a_failure_beside_the_tasks_stops_their_epoch_and_both_come_again(job, t
     assert table.rows == [1, 2, "over"]
 
 
-def test_a_failure_is_heard_of_without_another_epoch(job, table):
+def test_a_commit_failure_surfaces_without_another_epoch(job, table):
     table.refuses = True
     job.push(1).epoch()
     job._driver.check_commits()
-    table.may_commit.set()
+    table.can_commit.set()
     job._driver._committer._under_way[1].exception(60)
-    with pytest.raises(ConnectionError, match="nobody listens"):
+    with pytest.raises(ConnectionError, match="connection refused"):
         job._driver.check_commits()
 
 
-@pytest.mark.parametrize("beside", [True, False])
-def test_no_epoch_follows_one_that_was_not_committed(job, table, beside):
-    table.concurrent_commit = beside
+@pytest.mark.parametrize("concurrent", [True, False])
+def test_no_epoch_follows_an_uncommitted_one(job, table, concurrent):
+    table.concurrent_commit = concurrent
     table.refuses = True
     job.push(1)
-    if beside:
+    if concurrent:
         job.epoch()
-        table.may_commit.set()
+        table.can_commit.set()
     else:
-        table.may_commit.set()
+        table.can_commit.set()
         with pytest.raises(ConnectionError):
             job.epoch()
-    # Who asks for a savepoint hears of it, and the job has to hear of it as well.
+    # A savepoint request raises the error, and the next epoch must raise it as well.
     with pytest.raises(ConnectionError), job._driver.pinned_last():
         pass
     job.push(2)
@@ -192,9 +192,9 @@ def test_no_epoch_follows_one_that_was_not_committed(job, table, beside):
 
 
 @pytest.mark.parametrize("what", ["savepoint", "end", "recover", "close", "stop", "finish_sinks"])
-def test_whoever_needs_them_done_waits(table, tmp_path, what):
-    table.may_commit.set()
-    # It commits when it is waited for, and not before.
+def test_operations_that_need_completed_commits_wait(table, tmp_path, what):
+    table.can_commit.set()
+    # The sink commits only when a caller waits for it.
     with JobHarness(program(table), commits_late=True) as job:
         job.push(1).epoch()
         assert table.rows == []
@@ -205,16 +205,16 @@ def test_whoever_needs_them_done_waits(table, tmp_path, what):
         else:
             getattr(job._driver, what)()
         assert table.rows == ([1, "over"] if what == "end" else [1])
-        # Those that commit the last one again do it when that is over.
+        # Those that recommit the last epoch do so after the first commit is complete.
         assert table.steps.count("committed 1") == (2 if what in ("recover", "close") else 1)
 
 
-def test_nothing_else_is_asked_of_a_sink_meanwhile(job, table, aside):
+def test_a_sink_gets_no_other_calls_during_a_commit(job, table, aside):
     job.push(1).epoch()
     job.push("poison")
     epoch = aside(job.epoch)
     assert [SEEN.get(timeout=60), SEEN.get(timeout=60)] == [1, "poison"]
-    table.may_commit.set()
+    table.can_commit.set()
     with pytest.raises(Exception, match="poison"):
         epoch.result(60)
     job._driver.stop()

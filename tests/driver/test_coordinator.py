@@ -1,4 +1,4 @@
-"""The coordinator: every transition a checkpoint may take, and the story it tells when asked for another."""
+"""The coordinator: every valid transition of a checkpoint, and the event history in the error for an invalid one."""
 
 import re
 
@@ -65,7 +65,7 @@ def acknowledge_all(coordinator, epoch=1):
 
 
 class TestACheckpointThatSucceeds:
-    def test_is_triggered_acknowledged_published_and_committed(self, coordinator):
+    def test_a_checkpoint_is_triggered_acknowledged_published_and_committed(self, coordinator):
         assert coordinator.handle(trigger()) is None
         assert coordinator.current.status is CheckpointStatus.TRIGGERED
         acknowledge_all(coordinator)
@@ -74,7 +74,7 @@ class TestACheckpointThatSucceeds:
         assert coordinator.handle(Published(1, at=30)) == CommitSinks(1)
         assert coordinator.current.status is CheckpointStatus.COMPLETED
 
-    def test_is_followed_by_the_next(self, coordinator):
+    def test_a_completed_checkpoint_is_followed_by_the_next(self, coordinator):
         for epoch in (1, 2, 3):
             coordinator.handle(trigger(epoch))
             acknowledge_all(coordinator, epoch)
@@ -84,7 +84,7 @@ class TestACheckpointThatSucceeds:
             (epoch, CheckpointStatus.COMPLETED) for epoch in (1, 2, 3)
         ]
 
-    def test_remembers_when_each_subtask_acknowledged_but_not_the_reports(self, coordinator):
+    def test_a_completed_checkpoint_keeps_acknowledgement_times_but_not_reports(self, coordinator):
         coordinator.handle(trigger(at=5))
         acknowledge_all(coordinator)
         coordinator.handle(AllIn(1, at=20))
@@ -93,14 +93,14 @@ class TestACheckpointThatSucceeds:
         assert done.acknowledged_at == {(SOURCE, 0): 10, (COUNT, 0): 10, (COUNT, 1): 10}
         assert (done.triggered_at, done.ended_at, done.reports) == (5, 30, [])
 
-    def test_may_have_any_number_of_source_partitions_also_none(self, coordinator):
+    def test_a_checkpoint_can_have_any_number_of_source_partitions(self, coordinator):
         coordinator.handle(trigger())
         for subtask in (0, 1):
             coordinator.handle(Acknowledge(report(COUNT, subtask), at=1))
         instruction = coordinator.handle(AllIn(1, at=2))
         assert isinstance(instruction, Publish)
 
-    def test_takes_up_to_the_timeout(self, coordinator):
+    def test_a_checkpoint_can_take_as_long_as_the_timeout(self, coordinator):
         coordinator.handle(trigger(at=100))
         acknowledge_all(coordinator)
         instruction = coordinator.handle(AllIn(1, at=100 + TIMEOUT))
@@ -116,7 +116,7 @@ class TestACheckpointThatFails:
         assert coordinator.current.reports == []
         return abort
 
-    def test_is_declined_by_a_failure_though_everyone_else_acknowledged(self, coordinator):
+    def test_one_failure_declines_a_checkpoint_despite_all_acknowledgements(self, coordinator):
         coordinator.handle(trigger())
         acknowledge_all(coordinator)
         assert coordinator.handle(Decline(1, failure(), at=11)) is None
@@ -124,14 +124,14 @@ class TestACheckpointThatFails:
         assert (abort.status, abort.reason) == (CheckpointStatus.DECLINED, "KeyError: 'x'")
         assert abort.failures == (failure(),)
 
-    def test_names_the_users_failure_before_the_engines(self, coordinator):
+    def test_a_user_failure_is_listed_before_an_engine_failure(self, coordinator):
         coordinator.handle(trigger())
         lost, users = failure("executor lost", from_user=False), failure("ValueError")
         coordinator.handle(Decline(1, lost, at=1))
         coordinator.handle(Decline(1, users, at=2))
         assert self.end(coordinator).failures == (users, lost)
 
-    def test_is_declined_when_someone_did_not_acknowledge(self, coordinator):
+    def test_a_missing_acknowledgement_declines_a_checkpoint(self, coordinator):
         coordinator.handle(trigger())
         coordinator.handle(Acknowledge(reports()[0], at=1))
         coordinator.handle(Acknowledge(reports()[2], at=1))
@@ -148,9 +148,9 @@ class TestACheckpointThatFails:
             ([sent(1), sent(1, producer=7)], r"producer 7: sent nothing .*, received \(1, 10\)"),
             ([sent(2)], r"producer 0: sent \(1, 10\) .*, received nothing"),
         ],
-        ids=["fewer records", "more buffers", "a lost channel", "a channel nobody sent", "another target"],
+        ids=["fewer records", "more buffers", "a lost channel", "an unknown channel", "another target"],
     )
-    def test_is_declined_when_counts_disagree(self, coordinator, received, message):
+    def test_a_count_mismatch_declines_a_checkpoint(self, coordinator, received, message):
         coordinator.handle(trigger())
         source, first, _ = reports()
         for each in (source, first, report(COUNT, 1, received=received)):
@@ -159,7 +159,7 @@ class TestACheckpointThatFails:
         assert abort.status is CheckpointStatus.DECLINED
         assert re.search(message, abort.reason)
 
-    def test_expires_when_it_took_too_long(self, coordinator):
+    def test_a_checkpoint_that_exceeds_the_timeout_expires(self, coordinator):
         coordinator.handle(trigger(at=100))
         acknowledge_all(coordinator)
         abort = self.end(coordinator, at=1101)
@@ -167,7 +167,7 @@ class TestACheckpointThatFails:
         assert abort.reason == "it took 1001 ms, more than the checkpoint timeout of 1000 ms"
 
     @pytest.mark.parametrize("how", ["declined", "expired"])
-    def test_may_be_triggered_again_and_starts_from_nothing(self, coordinator, how):
+    def test_a_failed_checkpoint_can_be_triggered_again_from_scratch(self, coordinator, how):
         coordinator.handle(trigger(at=0))
         if how == "declined":
             coordinator.handle(Decline(1, failure(), at=1))
@@ -211,7 +211,7 @@ ALL_IN = AllIn(1, at=50)
 PUBLISHED = Published(1, at=50)
 
 
-class TestWhatCannotHappen:
+class TestInvalidEvents:
     @pytest.mark.parametrize(
         ("state", "event"),
         [
@@ -230,20 +230,20 @@ class TestWhatCannotHappen:
         ],
         ids=lambda value: getattr(value, "__name__", None) or f"{type(value).__name__}",
     )
-    def test_is_refused_with_the_state_it_is_in(self, coordinator, state, event):
+    def test_an_invalid_event_raises_with_the_current_state(self, coordinator, state, event):
         state(coordinator)
         where = {at_rest: "no checkpoint", triggered: "TRIGGERED 1", ready: "TRIGGERED 1", completed: "COMPLETED 1"}
         with pytest.raises(InvalidTransition, match=f"cannot happen in {where.get(state, 'DECLINED 1')}"):
             coordinator.handle(event)
 
-    def test_a_second_acknowledgement_of_one_subtask(self, coordinator):
+    def test_a_second_acknowledgement_from_a_subtask_raises(self, coordinator):
         coordinator.handle(trigger())
         for chain in (COUNT, SOURCE):
             coordinator.handle(Acknowledge(report(chain, 0), at=1))
             with pytest.raises(InvalidTransition):
                 coordinator.handle(Acknowledge(report(chain, 0), at=2))
 
-    def test_the_story_is_told_in_order(self, coordinator):
+    def test_the_error_lists_recent_events_in_order(self, coordinator):
         completed(coordinator)
         with pytest.raises(InvalidTransition) as caught:
             coordinator.handle(ALL_IN)
@@ -258,7 +258,7 @@ class TestWhatCannotHappen:
             "AllIn",
         ]
 
-    def test_a_refused_event_changes_nothing(self, coordinator):
+    def test_an_invalid_event_changes_nothing(self, coordinator):
         coordinator.handle(trigger())
         with pytest.raises(InvalidTransition):
             coordinator.handle(PUBLISHED)
@@ -267,7 +267,7 @@ class TestWhatCannotHappen:
 
 
 class TestACheckpointThatIsStopped:
-    def test_expires_though_what_came_of_it_looks_like_a_loss(self, coordinator):
+    def test_a_stopped_checkpoint_expires_even_if_the_engine_reports_a_loss(self, coordinator):
         coordinator.handle(trigger())
         coordinator.handle(Decline(1, failure("the job was cancelled", from_user=False), at=TIMEOUT))
         coordinator.handle(Expire(1, at=TIMEOUT))
@@ -275,7 +275,7 @@ class TestACheckpointThatIsStopped:
         assert abort.status is CheckpointStatus.EXPIRED
         assert abort.failures == ()
 
-    def test_shows_the_users_failure_if_there_was_one(self, coordinator):
+    def test_a_stopped_checkpoint_reports_a_user_failure_if_there_is_one(self, coordinator):
         coordinator.handle(trigger())
         coordinator.handle(Decline(1, failure(), at=10))
         coordinator.handle(Expire(1, at=TIMEOUT))
@@ -283,9 +283,9 @@ class TestACheckpointThatIsStopped:
         assert (abort.status, abort.failures) == (CheckpointStatus.DECLINED, (failure(),))
 
 
-class TestADriverThatGoesOnFromTheLastManifest:
+class TestRecovery:
     @pytest.mark.parametrize("next_epoch", [1, 2])
-    def test_may_find_that_the_checkpoint_under_way_was_published_or_not(self, coordinator, next_epoch):
+    def test_recovery_continues_whether_or_not_the_last_checkpoint_was_published(self, coordinator, next_epoch):
         coordinator.handle(trigger())
         acknowledge_all(coordinator)
         coordinator.handle(AllIn(1, at=20))
@@ -293,7 +293,7 @@ class TestADriverThatGoesOnFromTheLastManifest:
         assert coordinator.handle(trigger(next_epoch, at=30)) is None
         assert [each.status.name for each in coordinator.recent] == ["DECLINED", "TRIGGERED"]
 
-    def test_leaves_what_was_completed(self, coordinator):
+    def test_recovery_keeps_completed_checkpoints(self, coordinator):
         coordinator.handle(trigger())
         acknowledge_all(coordinator)
         coordinator.handle(AllIn(1, at=20))
@@ -302,7 +302,7 @@ class TestADriverThatGoesOnFromTheLastManifest:
         assert [each.status.name for each in coordinator.recent] == ["COMPLETED"]
 
 
-def test_only_so_many_checkpoints_are_remembered():
+def test_the_coordinator_keeps_a_limited_number_of_checkpoints():
     coordinator = Coordinator(TIMEOUT, keep=3)
     for epoch in range(1, 8):
         coordinator.handle(trigger(epoch))

@@ -1,4 +1,4 @@
-"""The driver's side of an epoch, with an engine that does as it is told: attempts, manifests, sinks, bases."""
+"""The driver's side of an epoch, with a scripted engine: attempts, manifests, sinks, bases."""
 
 import pytest
 from epoch_jobs import GROUPS, STATES, Clock, CommitLog, program
@@ -26,7 +26,7 @@ from penstock.state.replica import Replicas
 
 
 class Engine:
-    """Runs every epoch as told: `plan` holds what the next attempts do instead of succeeding."""
+    """Runs every epoch as scripted: `plan` holds replacements for the next attempts."""
 
     def __init__(self):
         self.plan = []
@@ -59,7 +59,7 @@ def report(chain, epoch, records_in=0, operators=()):
 
 
 def deltas_of(epoch, values):
-    """What a task that set these keys to these values would write."""
+    """Return the deltas of a task that set these keys to these values."""
     overlay = Overlay(GROUPS)
     state = overlay.register(ValueStateDescriptor("n", int))
     overlay.begin(epoch, Nothing())
@@ -82,7 +82,7 @@ def lost(parameters):
 
 
 def half_lost(parameters):
-    """One report came before the executor went."""
+    """Lose the executor after one report."""
     yield REPORT, encode_report(report(0, parameters.number, records_in=7))
     raise EngineLost("executor 2 is gone")
 
@@ -135,7 +135,7 @@ def start(engine, storage):
 
 
 class TestAnEpoch:
-    def test_goes_from_trigger_to_committed_sinks_in_this_order(self, start, engine, storage):
+    def test_an_epoch_goes_from_trigger_to_committed_sinks_in_order(self, start, engine, storage):
         passed = []
 
         class Watching(CommitLog):
@@ -146,7 +146,7 @@ class TestAnEpoch:
         start(sink=Watching(), probe=passed.append).run_epoch(0, {})
         assert passed == ["triggered", "collected", "published", "commit with 1 manifests", "committed"]
 
-    def test_leaves_a_manifest_with_its_records_deltas_and_sparks_log(self, start, engine, storage):
+    def test_an_epoch_publishes_a_manifest_with_records_deltas_and_sparks_log(self, start, engine, storage):
         engine.values = {"a": 1}
         driver = start()
         driver.run_epoch(7, {"offsets/7": b"v1"})
@@ -158,7 +158,7 @@ class TestAnEpoch:
         assert manifest.operators["count"].deltas == deltas_of(1, {"a": 1})
         assert (driver.last, driver.version) == (manifest, version)
 
-    def test_stands_on_the_one_before(self, start, engine, storage):
+    def test_an_epoch_builds_on_the_previous_one(self, start, engine, storage):
         driver = start()
         versions = []
         for _ in range(3):
@@ -168,12 +168,12 @@ class TestAnEpoch:
         manifest, _ = latest(storage)
         assert (manifest.id, manifest.parent, manifest.records) == (3, versions[1].digest, {"numbers": 30})
 
-    def test_of_the_end_of_input_says_so(self, start, engine, storage):
+    def test_the_last_epoch_marks_the_end_of_the_input(self, start, engine, storage):
         start().run_epoch(None, {}, ends_input=True)
         assert engine.attempts[0].ends_input
         assert latest(storage)[0].ended
 
-    def test_is_counted(self, start, engine):
+    def test_an_epoch_has_statistics(self, start, engine):
         clock = Clock()
 
         def slow(parameters):
@@ -189,21 +189,21 @@ class TestAnEpoch:
 
 class TestAttempts:
     @pytest.mark.parametrize("what", [lost, half_lost, silent, fails("disk full", from_user=False)])
-    def test_what_the_engine_lost_is_run_again(self, start, engine, storage, what):
+    def test_an_epoch_that_the_engine_lost_is_retried(self, start, engine, storage, what):
         engine.plan = [what, what]
         start(retries=3).run_epoch(None, {})
         assert [parameters.number for parameters in engine.attempts] == [1, 1, 1]
-        # Nothing of the attempts that were given up is counted.
+        # Abandoned attempts are not counted.
         assert latest(storage)[0].records == {"numbers": 10}
 
-    def test_but_not_for_ever(self, start, engine, storage):
+    def test_retries_are_limited(self, start, engine, storage):
         engine.plan = [lost] * 10
         with pytest.raises(EpochFailed, match="Epoch 1 was declined: executor 2 is gone"):
             start(retries=2).run_epoch(None, {})
         assert len(engine.attempts) == 3
         assert latest(storage) is None
 
-    def test_a_user_failure_comes_again_so_it_is_not_tried_again(self, start, engine, storage):
+    def test_a_user_failure_is_not_retried(self, start, engine, storage):
         engine.plan = [fails("ValueError: no", from_user=True)]
         with pytest.raises(UserFunctionFailed) as caught:
             start(retries=3).run_epoch(None, {})
@@ -234,7 +234,7 @@ class TestAttempts:
             start(retries=1, monotonic=clock, timeout_ms=60_000).run_epoch(None, {})
         assert latest(storage) is None
 
-    def test_after_a_failed_epoch_the_same_one_can_be_run(self, start, engine, storage):
+    def test_a_failed_epoch_can_be_run_again(self, start, engine, storage):
         driver = start(retries=0)
         engine.plan = [lost]
         with pytest.raises(EpochFailed):
@@ -243,7 +243,7 @@ class TestAttempts:
 
 
 class TestTwoDrivers:
-    def test_the_one_that_was_thought_dead_is_fenced_and_touches_no_sink(self, start, engine, storage):
+    def test_a_driver_presumed_dead_is_fenced_and_touches_no_sink(self, start, engine, storage):
         engine.committable = b"page"
         old_sink, new_sink = CommitLog(), CommitLog()
         old, new = start(sink=old_sink), start(sink=new_sink)
@@ -255,7 +255,7 @@ class TestTwoDrivers:
 
 
 class TestRecovery:
-    def test_goes_on_from_the_last_manifest(self, start, engine, storage):
+    def test_recovery_continues_from_the_last_manifest(self, start, engine, storage):
         first = start()
         first.run_epoch(None, {})
         first.run_epoch(None, {})
@@ -264,12 +264,12 @@ class TestRecovery:
         assert (second.version, second.lineage) == (first.version, first.lineage)
         assert second.run_epoch(None, {}).number == 3
 
-    def test_of_nothing_is_a_start(self, start):
+    def test_recovery_without_a_manifest_is_a_fresh_start(self, start):
         driver = start()
         assert driver.recover() is None
         assert driver.run_epoch(None, {}).number == 1
 
-    def test_commits_the_sinks_of_the_last_manifest_again(self, start, engine):
+    def test_recovery_commits_the_sinks_of_the_last_manifest_again(self, start, engine):
         driver = start()
         for page in (b"first", b"second"):
             engine.committable = page
@@ -278,7 +278,7 @@ class TestRecovery:
         start(sink=sink).recover()
         assert sink.committed == [(0, b"second")]
 
-    def test_of_a_driver_that_died_between_manifest_and_sinks_commits_them_for_the_first_time(self, start, engine):
+    def test_recovery_commits_sinks_that_a_driver_died_before_committing(self, start, engine):
         def die(point):
             if point == "published":
                 raise KeyboardInterrupt
@@ -291,7 +291,7 @@ class TestRecovery:
         start(sink=sink).recover()
         assert sink.committed == [(0, b"page")]
 
-    def test_what_a_sink_does_not_keep_is_committed_once_and_never_in_the_manifest(self, start, engine, storage):
+    def test_output_of_a_non_durable_sink_is_committed_once_and_not_in_the_manifest(self, start, engine, storage):
         engine.committable = b"a line on the console"
         console = CommitLog(durable=False)
         start(sink=console).run_epoch(None, {})
@@ -301,19 +301,19 @@ class TestRecovery:
         start(sink=console).recover()
         assert len(console.committed) == 1
 
-    def test_refuses_state_of_an_operator_that_the_program_does_not_have(self, start, engine):
+    def test_recovery_refuses_state_of_an_operator_that_the_program_does_not_have(self, start, engine):
         start().run_epoch(None, {})
-        message = r"holds state of operator 'count them' \(uid 'count'\), which this program does not have. Give its"
+        message = r"holds state of operator 'count them' \(uid 'count'\), which this program does not have. Restore the"
         with pytest.raises(PenstockError, match=message):
             start(graph=program(uid="renamed")).recover()
 
-    def test_refuses_another_number_of_key_groups(self, start, engine):
+    def test_recovery_refuses_a_changed_number_of_key_groups(self, start, engine):
         start().run_epoch(None, {})
-        message = r"'count them' \(uid 'count'\) in 16 key groups, this program in 32.*set_max_parallelism\(16\)"
+        message = r"'count them' \(uid 'count'\) in 16 key groups, but this program has 32.*set_max_parallelism\(16\)"
         with pytest.raises(PenstockError, match=message):
             start(graph=program(groups=32)).recover()
 
-    def test_refuses_output_of_a_sink_that_the_program_does_not_have(self, start, engine):
+    def test_recovery_refuses_output_of_a_sink_that_the_program_does_not_have(self, start, engine):
         engine.committable = b"page"
         start().run_epoch(None, {})
         driver = start()
@@ -323,7 +323,7 @@ class TestRecovery:
 
 
 def committed_state(driver, keys):
-    """The values of these keys in a new replica."""
+    """Return the values of these keys in a new replica."""
     history = ManifestChain(driver.storage, driver.version)
     replicas = Replicas("count", GROUPS, history, lambda uid, block: MemoryEngine())
     overlay = Overlay(GROUPS)
@@ -344,12 +344,12 @@ def bytes_held(storage):
 
 
 class TestTheMemoryBackend:
-    def test_holds_the_state_and_not_its_history(self, start, engine, storage):
-        """2,000 epochs over 50 keys: what the driver holds does not grow with the number of epochs."""
+    def test_the_memory_backend_holds_state_and_not_its_history(self, start, engine, storage):
+        """2,000 epochs over 50 keys: the driver's memory does not grow with the number of epochs."""
         driver = start(backend="memory", merge_bytes=64 * 1024)
         model, peaks, peak = {}, [], 0
         for epoch in range(2000):
-            # Ten of the fifty, others each time.
+            # Ten of the fifty keys, different ones each time.
             engine.values = {f"key {(epoch * 7 + each) % 50}": epoch + each for each in range(10)}
             model.update(engine.values)
             driver.run_epoch(None, {})
@@ -363,7 +363,7 @@ class TestTheMemoryBackend:
         assert committed_state(driver, model) == model
         assert len(model) == 50
 
-    def test_merges_what_was_deleted_too(self, start, engine, storage):
+    def test_merging_applies_deletions(self, start, engine, storage):
         driver = start(backend="memory", merge_bytes=0)
         for values in ({"a": 1, "b": 2}, {"a": None}, {"b": 3}, {}):
             engine.values = values
@@ -371,17 +371,17 @@ class TestTheMemoryBackend:
             assert committed_state(driver, ["a", "b"])["a"] == (1 if values.get("a") else None)
         assert committed_state(driver, ["a", "b"]) == {"a": None, "b": 3}
 
-    def test_needs_no_manifest_behind_its_bases(self, start, engine, storage):
+    def test_manifests_older_than_the_bases_are_removed(self, start, engine, storage):
         driver = start(backend="memory", merge_bytes=0)
         for number in range(10):
             engine.values = {"a": number, f"key {number}": number}
             driver.run_epoch(None, {})
         assert len(storage.list("manifests/")) <= 3
         assert committed_state(driver, ["a", "key 3"]) == {"a": 9, "key 3": 3}
-        # A key whose block never held anything is read without a walk to the beginning.
+        # A key whose block was never written is read without a walk to the beginning.
         assert set(committed_state(driver, [f"never {number}" for number in range(50)]).values()) == {None}
 
-    def test_merges_small_deltas_before_there_are_too_many_to_walk(self, start, engine, storage):
+    def test_small_deltas_are_merged_before_there_are_too_many_to_walk(self, start, engine, storage):
         driver = start(backend="memory", merge_bytes=1 << 30)
         for _ in range(600):
             driver.run_epoch(None, {})
@@ -400,7 +400,7 @@ class TestTheMemoryBackend:
             driver.run_epoch(None, {})
         assert storage.list("manifests/") == [manifest_name(19), manifest_name(20)]
 
-    def test_keeps_the_manifests_that_hold_what_sparks_log_needs(self, start, engine, storage):
+    def test_manifests_that_sparks_log_needs_are_kept(self, start, engine, storage):
         driver = start(backend="memory", merge_bytes=0)
         for number in range(1, 11):
             engine.values = {"a": number}
@@ -409,7 +409,7 @@ class TestTheMemoryBackend:
         assert {3, 9, 10} <= kept
         assert not {1, 2, 4, 5} & kept
 
-    def test_survives_a_driver_that_dies_right_after_merging(self, start, engine, storage):
+    def test_state_survives_a_driver_that_dies_right_after_merging(self, start, engine, storage):
         for number in range(6):
             driver = start(backend="memory", merge_bytes=0)
             driver.recover()
@@ -417,7 +417,7 @@ class TestTheMemoryBackend:
             driver.run_epoch(None, {})
         assert committed_state(driver, ["a", "key 0", "key 5"]) == {"a": 5, "key 0": 0, "key 5": 5}
 
-    def test_refuses_a_state_beyond_its_limit_and_says_which_and_how_to_go_on(self, start, engine):
+    def test_state_beyond_the_limit_is_refused_with_its_name_and_a_fix(self, start, engine):
         driver = start(backend="memory", memory_limit=20_000)
         engine.values = {f"key {number}": number for number in range(100)}
         driver.run_epoch(None, {})
@@ -427,15 +427,15 @@ class TestTheMemoryBackend:
         text = str(caught.value)
         assert text.startswith("State 'n' of operator 'count them' (uid 'count') is too large for the Memory backend")
         assert "state.backend.memory.max-state-size is 20,000" in text
-        size = int(text.split(" has ")[1].split(" bytes")[0].replace(",", ""))
+        size = int(text.split(" takes ")[1].split(" bytes")[0].replace(",", ""))
         assert 20_000 < size < 100_000
         assert caught.value.fix == (
-            "Keep checkpoints in files: set state.checkpoints.dir, e.g. to file:///path/to/checkpoints, and leave "
+            "Store checkpoints in files: set state.checkpoints.dir, e.g. to file:///path/to/checkpoints, and leave "
             "state.backend out, or env.set_state_backend(FsStateBackend('file:///path/to/checkpoints')), or raise the "
             f"limit: env.set_state_backend(MemoryStateBackend(max_state_size={2 * size}))."
         )
 
-    def test_does_not_count_what_was_overwritten(self, start, engine):
+    def test_overwritten_state_does_not_count_toward_the_limit(self, start, engine):
         driver = start(backend="memory", memory_limit=40_000)
         for number in range(100):
             engine.values = {f"key {key}": number for key in range(50)}
@@ -443,7 +443,7 @@ class TestTheMemoryBackend:
         assert sum(statistics.delta_bytes for statistics in driver.statistics) > 10 * 40_000
 
 
-def test_the_driver_remembers_the_statistics_of_the_last_epochs_only(start, engine, monkeypatch):
+def test_the_driver_keeps_statistics_of_recent_epochs_only(start, engine, monkeypatch):
     monkeypatch.setattr("penstock.driver.epoch_statistics._STATISTICS_KEPT", 5)
     driver = start()
     for _ in range(8):
@@ -451,19 +451,19 @@ def test_the_driver_remembers_the_statistics_of_the_last_epochs_only(start, engi
     assert [statistics.number for statistics in driver.statistics] == [4, 5, 6, 7, 8]
 
 
-class TestWhatTheEngineTellsTheDriver:
+class TestEngineProperties:
     def test_a_source_that_the_engine_reads_as_two_has_two_lines_in_the_manifest(self, engine, storage):
         lines = ["numbers", "numbers"]
         driver = EpochDriver(program(), storage, Settings(), engine.execute, {"out": CommitLog()}, source_lines=lines)
         driver.run_epoch(0, {})
         assert driver.sources == latest(storage)[0].sources == lines
 
-    def test_each_source_is_one_line_where_the_engine_does_not_say(self, start, storage):
+    def test_each_source_is_one_line_by_default(self, start, storage):
         driver = start()
         driver.run_epoch(0, {})
         assert driver.sources == latest(storage)[0].sources == ["numbers"]
 
-    def test_slots_and_restarts_are_in_the_metrics(self, engine, storage):
+    def test_the_metrics_include_slots_and_restarts(self, engine, storage):
         slots = Slots("job", program, lambda: 3, SlotSettings(), lambda: True)
         driver = EpochDriver(program(), storage, Settings(), engine.execute, {"out": CommitLog()}, slots=slots)
         assert (driver.metrics.read().restarts, driver.metrics.read().slots_available) == (0, 0)

@@ -1,4 +1,4 @@
-"""When two failures are the same one again."""
+"""When two failures count as the same error."""
 
 import pytest
 
@@ -24,7 +24,7 @@ from penstock.errors import PenstockError, SourceLocation
         ("Couldn't find value#12L in [key#7]", "Couldn't find value#98L in [key#91]"),
     ],
 )
-def test_what_differs_each_time_does_not_matter(first: str, again: str) -> None:
+def test_volatile_details_do_not_change_the_identity(first: str, again: str) -> None:
     assert error_identity(OSError(first)) == error_identity(OSError(again))
 
 
@@ -35,21 +35,21 @@ def test_what_differs_each_time_does_not_matter(first: str, again: str) -> None:
         ("localhost:9092 refused", "localhost:9093 refused"),
         ("the record 5 has no field 'id'", "the record 6 has no field 'id'"),
         ("column 'deadbeef' is missing", "column 'cafebabe' is missing"),
-        ("there is no topic 'a'", "there is no topic 'b'"),
+        ("topic 'a' does not exist", "topic 'b' does not exist"),
         ("expected 3 columns", "expected 4 columns"),
     ],
 )
-def test_other_messages_are_other_errors(first: str, other: str) -> None:
+def test_different_messages_are_different_errors(first: str, other: str) -> None:
     assert error_identity(OSError(first)) != error_identity(OSError(other))
 
 
-def test_other_classes_and_places_are_other_errors() -> None:
+def test_different_classes_and_locations_are_different_errors() -> None:
     here, there = SourceLocation("job.py", 1, "f"), SourceLocation("job.py", 2, "f")
     errors = [OSError("x"), ValueError("x"), *(PenstockError("x", locations=(place,)) for place in (here, there))]
     assert len({error_identity(error) for error in errors}) == 4
 
 
-def test_the_line_that_raised_is_the_place_of_another_error() -> None:
+def test_the_raising_line_is_part_of_the_identity() -> None:
     def failing(number: int) -> OSError:
         try:
             if number:

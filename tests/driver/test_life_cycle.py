@@ -1,4 +1,4 @@
-"""The life of a job, without Spark: every event in every state, and the stories that once went wrong."""
+"""The life cycle of a job, without Spark: every event in every state, and regressions."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ FAILURE = JobFailure(at=0)
 WISHES: dict[Wish, Callable[[LifeCycle], object]] = {
     Wish.GO_ON: lambda life: None,
     Wish.SUSPEND: lambda life: life.suspend_requested(),
-    # A stop has its savepoint while the job runs, and a savepoint is the only way to it.
+    # A savepoint is the only way to stop, and it needs a running job.
     Wish.STOP: lambda life: life.stopped(),
     Wish.CANCEL: lambda life: life.cancel_requested(),
 }
 
 
 def at(phase: Phase, wish: Wish = Wish.GO_ON, traits: JobTraits = STREAM, strategy: Any = STRATEGY) -> LifeCycle:
-    """A job in this state."""
+    """Return a job in this state."""
     life = LifeCycle(traits, strategy)
     ends_itself = phase in OVER and wish is Wish.GO_ON
     if phase is not Phase.CREATED:
@@ -67,7 +67,7 @@ STATES = [
     (phase, wish)
     for phase in Phase
     for wish in Wish
-    # A job that was stopped runs, or ends.
+    # A stopped job is running or ending.
     if wish is not Wish.STOP or phase in (Phase.RUNNING, *OVER)
 ]
 
@@ -97,11 +97,11 @@ UNBOUNDED = JobTraits(bounded=False)
 
 
 class Then(NamedTuple):
-    """What an event leads to."""
+    """The result of an event."""
 
     instruction: object = None
     phase: Phase | None = None
-    """None: the same as before."""
+    """None: unchanged."""
     wish: Wish | None = None
 
 
@@ -115,7 +115,7 @@ ENDS = {
     Wish.STOP: Then(End(JobStatus.FINISHED, close=True, end_lineage=True), Phase.ENDING),
     Wish.CANCEL: Then(End(JobStatus.CANCELED, close=True, finish_sinks=True, end_lineage=True), Phase.ENDING),
 }
-"""Of an unbounded job, as it was asked."""
+"""How an unbounded job ends, by wish."""
 
 SAVES = {
     **{
@@ -187,7 +187,7 @@ EXPECTED: dict[str, dict[Phase, dict[Wish, Then]]] = {
 }
 
 
-def test_the_states_are_those_that_events_lead_to() -> None:
+def test_events_reach_exactly_the_tested_states() -> None:
     paths: dict[tuple[Phase, Wish], list[str]] = {(Phase.CREATED, Wish.GO_ON): []}
     unexplored = list(paths)
     while unexplored:
@@ -208,12 +208,12 @@ def test_the_states_are_those_that_events_lead_to() -> None:
 
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize(("phase", "wish"), STATES, ids=lambda each: each.name)
-def test_every_event_in_every_state(phase: Phase, wish: Wish, event: str) -> None:
+def test_every_event_has_its_expected_result_in_every_state(phase: Phase, wish: Wish, event: str) -> None:
     life = at(phase, wish, UNBOUNDED)
     if phase not in EXPECTED[event]:
         with pytest.raises(InvalidEvent, match=f"{event}.*cannot happen in phase {phase.value}, {wish.name}"):
             EVENTS[event](life)
-        assert (life.phase, life.wish) == (phase, wish), "and nothing has changed"
+        assert (life.phase, life.wish) == (phase, wish), "an invalid event changes nothing"
         return
     then = EXPECTED[event][phase][wish]
     assert EVENTS[event](life) == then.instruction
@@ -221,7 +221,7 @@ def test_every_event_in_every_state(phase: Phase, wish: Wish, event: str) -> Non
     assert life.wish is (wish if then.wish is None else then.wish)
 
 
-def test_an_impossible_event_prints_the_story() -> None:
+def test_an_invalid_event_lists_recent_events() -> None:
     life = at(Phase.RUNNING)
     with pytest.raises(InvalidEvent) as raised:
         life.delay_over()
@@ -232,7 +232,7 @@ def test_an_impossible_event_prints_the_story() -> None:
     ]
 
 
-def test_a_story_of_months_is_short() -> None:
+def test_the_list_of_recent_events_is_bounded() -> None:
     life = at(Phase.RUNNING)
     for _ in range(1000):
         life.epoch_done()
@@ -242,7 +242,7 @@ def test_a_story_of_months_is_short() -> None:
 
 
 class TestAJobThatRuns:
-    def test_to_the_end_of_its_input_finishes_and_its_checkpoints_go(self) -> None:
+    def test_a_job_finishes_at_the_end_of_its_input_and_removes_its_checkpoints(self) -> None:
         life = at(Phase.RUNNING)
         assert life.batch_ready(0) == RunEpoch()
         life.epoch_done()
@@ -253,21 +253,21 @@ class TestAJobThatRuns:
         life.ended()
         assert life.status is JobStatus.FINISHED
 
-    def test_without_bounds_ends_with_its_query(self) -> None:
+    def test_an_unbounded_job_ends_with_its_query(self) -> None:
         assert at(Phase.RUNNING, traits=UNBOUNDED).query_ended() == End(JobStatus.FINISHED, end_lineage=True)
 
-    def test_until_a_source_says_that_it_is_over_drains_its_query_and_ends_the_input(self) -> None:
+    def test_a_job_drains_its_query_after_its_sources_have_ended(self) -> None:
         life = at(Phase.RUNNING, traits=UNBOUNDED)
         assert not life.drains_query
         life.input_over()
         assert life.drains_query
         assert life.query_ended() == RunEpoch(ends_input=True)
 
-    def test_without_sources_ends_its_input_at_once(self) -> None:
+    def test_a_job_without_sources_ends_its_input_immediately(self) -> None:
         life = at(Phase.RECOVERING, traits=JobTraits(has_sources=False))
         assert life.recovered(None) == RunEpoch(ends_input=True)
 
-    def test_as_a_batch_is_one_epoch_and_tried_again_in_the_same_lineage(self) -> None:
+    def test_a_batch_is_one_epoch_and_is_retried_in_the_same_lineage(self) -> None:
         batch = JobTraits(checkpointing=False, resumable=False, single_epoch=True)
         life = at(Phase.RECOVERING, traits=batch)
         assert life.recovered(None) == RunEpoch(ends_input=True)
@@ -279,32 +279,34 @@ class TestAJobThatRuns:
 
     @pytest.mark.parametrize("request_it", ["savepoint_requested", "stop_requested", "rescale_requested"])
     @pytest.mark.parametrize("phase", Phase, ids=lambda phase: phase.name)
-    def test_as_a_batch_refuses_what_needs_checkpoints_without_waiting(self, phase: Phase, request_it: str) -> None:
+    def test_a_batch_refuses_requests_that_need_checkpoints_without_waiting(
+        self, phase: Phase, request_it: str
+    ) -> None:
         batch = JobTraits(checkpointing=False, resumable=False, single_epoch=True)
         assert EVENTS[request_it](at(phase, traits=batch)) is Refusal.BATCH
 
-    def test_after_its_end_is_only_read(self) -> None:
+    def test_a_job_whose_input_has_ended_ends_after_recovery(self) -> None:
         life = at(Phase.RECOVERING)
         assert life.recovered(9, ended=True) == End(JobStatus.FINISHED, end_lineage=True)
 
 
 class TestARestart:
-    def test_goes_on_from_the_last_checkpoint_with_another_query(self) -> None:
+    def test_a_restart_continues_from_the_last_checkpoint_with_a_new_query(self) -> None:
         life = at(Phase.RUNNING)
         life.epoch_done()
         assert life.failed(FAILURE) == AwaitRestart(1, 1000, new_lineage=False)
         assert (life.status, life.restarts) == (JobStatus.RESTARTING, 1)
-        assert life.batch_ready(0) is None, "of the query that failed"
+        assert life.batch_ready(0) is None, "the batch belongs to the failed query"
         assert life.delay_over() == Recover()
         assert life.recovered(1) == StartQuery(1)
         assert life.batch_ready(0) is None
         assert life.batch_ready(1) == RunEpoch()
 
-    def test_without_checkpoints_begins_a_new_lineage(self) -> None:
+    def test_a_restart_without_checkpoints_begins_a_new_lineage(self) -> None:
         life = at(Phase.RUNNING, traits=JobTraits(checkpointing=False, resumable=False))
         assert life.failed(FAILURE) == AwaitRestart(1, 1000, new_lineage=True)
 
-    def test_is_decided_by_the_strategy(self) -> None:
+    def test_the_strategy_decides_about_a_restart(self) -> None:
         life = at(Phase.RUNNING, strategy=NoRestart())
         assert life.failed(FAILURE) == End(JobStatus.FAILED)
         assert life.status is JobStatus.FAILING
@@ -313,25 +315,25 @@ class TestARestart:
         life = at(Phase.RUNNING, strategy=FixedDelay(0, 0))
         assert "fixed delay" in life.failed(FAILURE).reason  # type: ignore[union-attr]
 
-    def test_does_not_follow_what_would_fail_again_nor_a_listener_of_the_program(self) -> None:
+    def test_a_recurring_failure_or_a_failed_listener_does_not_cause_a_restart(self) -> None:
         assert isinstance(at(Phase.RUNNING).failed(JobFailure(0, restartable=False)), End)
         life = at(Phase.RUNNING)
         life.listener_failed()
         assert life.failed(FAILURE) == End(JobStatus.FAILED)
 
-    def test_of_a_failure_while_recovering_counts_too(self) -> None:
+    def test_restarts_after_failed_recoveries_count(self) -> None:
         life = at(Phase.RECOVERING)
         for number in (1, 2, 3):
             assert life.failed(FAILURE) == AwaitRestart(number, 1000, new_lineage=False)
             assert life.delay_over() == Recover()
         assert isinstance(life.failed(FAILURE), End)
 
-    def test_ends_at_once_where_the_job_was_cancelled_or_suspended_meanwhile(self) -> None:
+    def test_a_job_cancelled_or_suspended_during_the_restart_delay_ends_immediately(self) -> None:
         assert at(Phase.RESTARTING, Wish.CANCEL).delay_over().status is JobStatus.CANCELED  # type: ignore[union-attr]
         assert at(Phase.RESTARTING, Wish.SUSPEND).delay_over() == End(JobStatus.SUSPENDED)
 
 
-def test_a_failure_tells_what_decides() -> None:
+def test_a_failure_has_the_facts_that_decide_about_a_restart() -> None:
     class NotRetryable(PenstockError):
         retryable = False
 
@@ -341,23 +343,23 @@ def test_a_failure_tells_what_decides() -> None:
     assert not JobFailure.of(KeyboardInterrupt(), 5).restartable
 
 
-def test_a_clock_that_was_set_back_starts_another_query_of_a_job_that_waits_by_it() -> None:
+def test_setting_the_clock_back_restarts_the_query_of_an_unbounded_job() -> None:
     life = at(Phase.RUNNING, traits=UNBOUNDED)
     assert life.clock_set_back() == Recover()
     assert life.recovered(4) == StartQuery(1)
-    assert life.restarts == 0, "it has not failed"
-    assert at(Phase.RUNNING).clock_set_back() is None, "a bounded one does not wait"
+    assert life.restarts == 0, "the job has not failed"
+    assert at(Phase.RUNNING).clock_set_back() is None, "a bounded job does not wait"
 
 
 class TestASavepoint:
-    def test_needs_an_epoch_first_only_where_there_is_no_checkpoint(self) -> None:
+    def test_a_savepoint_runs_an_epoch_first_only_without_a_checkpoint(self) -> None:
         life = at(Phase.RUNNING)
         assert life.savepoint_requested() == Save(first_epoch=True)
         life.epoch_done()
         assert life.savepoint_requested() == Save(first_epoch=False)
         assert at(Phase.RUNNING).stop_requested(drain=True) == Save(first_epoch=False, drain=True)
 
-    def test_that_was_asked_for_during_a_restart_is_made_after_it(self) -> None:
+    def test_a_savepoint_requested_during_a_restart_is_made_after_it(self) -> None:
         life = at(Phase.RESTARTING)
         assert life.savepoint_requested() == AwaitRecovery()
         life.delay_over()
@@ -365,14 +367,14 @@ class TestASavepoint:
         life.recovered(4)
         assert life.savepoint_requested() == Save(first_epoch=False)
 
-    def test_with_a_stop_ends_the_job_and_leaves_open_what_sinks_hold(self) -> None:
+    def test_a_stop_with_savepoint_ends_the_job_without_finishing_the_sinks(self) -> None:
         life = at(Phase.RUNNING, traits=UNBOUNDED)
         assert life.stopped() == StopQuery()
         assert life.batch_ready(0) is None
         assert life.query_ended() == End(JobStatus.FINISHED, close=True, end_lineage=True)
 
-    def test_between_the_recovery_and_the_start_of_the_query_stops_that_query(self) -> None:
-        """The job once hung: the stop found no query, and the query started afterwards."""
+    def test_a_stop_between_recovery_and_query_start_stops_the_query(self) -> None:
+        """Regression: the job hung, because the stop found no query and the query started afterwards."""
         life = at(Phase.RECOVERING, traits=UNBOUNDED)
         assert life.recovered(4) == StartQuery(0)
         assert life.stop_requested() == Save(first_epoch=False)
@@ -380,17 +382,17 @@ class TestASavepoint:
         assert life.query_started() == StopQuery()
         assert life.query_ended() == End(JobStatus.FINISHED, close=True, end_lineage=True)
 
-    def test_with_a_drain_ends_as_the_input_does(self) -> None:
+    def test_a_drained_job_ends_like_one_whose_input_ended(self) -> None:
         life = at(Phase.RUNNING, traits=UNBOUNDED)
         life.epoch_done(ended=True)
         life.stopped()
         assert life.query_ended() == End(JobStatus.FINISHED, end_lineage=True)
 
-    def test_holds_everything_so_a_failure_after_it_ends_the_job_all_the_same(self) -> None:
+    def test_a_failure_after_the_final_savepoint_still_finishes_the_job(self) -> None:
         life = at(Phase.RUNNING, Wish.STOP, UNBOUNDED)
         assert life.failed(FAILURE).status is JobStatus.FINISHED  # type: ignore[union-attr]
 
-    def test_with_a_cancel_counts_as_cancelled_and_leaves_open_what_sinks_hold(self) -> None:
+    def test_a_cancel_with_savepoint_cancels_the_job_without_finishing_the_sinks(self) -> None:
         life = at(Phase.RUNNING, traits=UNBOUNDED)
         life.stopped(cancel=True)
         assert life.status is JobStatus.CANCELLING
@@ -398,41 +400,41 @@ class TestASavepoint:
 
 
 class TestTheEndOfACancelledJob:
-    def test_finishes_its_sinks_and_removes_its_checkpoints(self) -> None:
+    def test_a_cancelled_job_finishes_its_sinks_and_removes_its_checkpoints(self) -> None:
         life = at(Phase.RUNNING, Wish.CANCEL)
         assert life.gives_up_epoch
         assert life.query_ended() == End(JobStatus.CANCELED, close=True, finish_sinks=True, end_lineage=True)
 
-    def test_retains_them_where_it_is_told_to_and_then_sinks_hold_on(self) -> None:
+    def test_a_cancelled_job_with_retained_checkpoints_does_not_finish_its_sinks(self) -> None:
         life = at(Phase.RUNNING, Wish.CANCEL, JobTraits(retain=True))
         assert life.query_ended() == End(JobStatus.CANCELED, close=True, end_lineage=True, retain=True)
 
-    def test_without_checkpoints_has_none_to_close(self) -> None:
+    def test_a_cancelled_job_without_checkpoints_closes_no_lineage(self) -> None:
         life = at(Phase.RUNNING, Wish.CANCEL, JobTraits(checkpointing=False, resumable=False, retain=True))
         assert life.query_ended() == End(JobStatus.CANCELED, finish_sinks=True, end_lineage=True)
 
 
 class TestTheEndOfASuspendedJob:
-    def test_removes_nothing(self) -> None:
+    def test_a_suspended_job_removes_nothing(self) -> None:
         life = at(Phase.RUNNING, Wish.SUSPEND)
         assert not life.gives_up_epoch
         assert life.query_ended() == End(JobStatus.SUSPENDED)
 
-    def test_that_no_start_can_resume_is_that_of_a_cancelled_one(self) -> None:
+    def test_a_suspended_job_that_cannot_be_resumed_ends_as_cancelled(self) -> None:
         life = at(Phase.RUNNING, Wish.SUSPEND, JobTraits(resumable=False))
         assert life.query_ended() == End(JobStatus.CANCELED, close=True, finish_sinks=True, end_lineage=True)
 
-    def test_gives_up_the_epoch_where_it_must_not_wait(self) -> None:
+    def test_an_immediate_suspend_abandons_the_epoch(self) -> None:
         life = at(Phase.RUNNING)
         assert life.suspend_requested(now=True) == StopQuery(now=True)
         batch = at(Phase.RUNNING, traits=JobTraits(checkpointing=False, resumable=False, single_epoch=True))
         assert batch.suspend_requested() == StopQuery(now=True)
 
-    def test_after_a_failure_meanwhile_is_the_same(self) -> None:
+    def test_a_failure_while_suspending_still_suspends_the_job(self) -> None:
         assert at(Phase.RUNNING, Wish.SUSPEND).failed(FAILURE) == End(JobStatus.SUSPENDED)
 
 
-def test_a_greater_wish_overrules_a_smaller_one_and_no_smaller_one_a_greater() -> None:
+def test_a_stronger_request_overrides_a_weaker_one_and_not_vice_versa() -> None:
     life = at(Phase.RUNNING)
     for ask, wish in [
         (life.suspend_requested, Wish.SUSPEND),
@@ -446,14 +448,14 @@ def test_a_greater_wish_overrules_a_smaller_one_and_no_smaller_one_a_greater() -
         assert life.wish is wish
 
 
-def test_what_could_not_be_closed_has_failed() -> None:
+def test_a_job_that_cannot_be_closed_has_failed() -> None:
     life = at(Phase.ENDING)
     life.ended(failed=True)
     assert life.status is JobStatus.FAILED
 
 
 @given(st.lists(st.sampled_from(sorted(EVENTS)), max_size=40), st.booleans(), st.booleans())
-def test_no_order_of_events_brings_a_job_back_to_life_or_lets_two_generations_run(
+def test_no_event_order_revives_a_job_or_runs_two_generations(
     events: list[str], bounded: bool, checkpointing: bool
 ) -> None:
     life = LifeCycle(JobTraits(checkpointing=checkpointing, resumable=checkpointing, bounded=bounded), STRATEGY)
@@ -473,7 +475,7 @@ def test_no_order_of_events_brings_a_job_back_to_life_or_lets_two_generations_ru
     assert ended == (life.phase in OVER)
 
 
-def test_threads_ask_one_after_the_other() -> None:
+def test_events_from_several_threads_are_serialized() -> None:
     life = at(Phase.RUNNING)
     ends: list[object] = []
 

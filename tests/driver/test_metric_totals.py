@@ -1,4 +1,4 @@
-"""The driver's sums of metrics: rates by its clock, attempts that must not count, reading while it counts."""
+"""The driver's metric totals: rates on its clock, attempts that must not count, and concurrent reads."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from penstock.runtime.metrics import OperatorMetrics, TaskMetrics
 
 
 class Clock:
-    """Seconds, moved by hand."""
+    """A manual clock, in seconds."""
 
     now = 1000.0
 
@@ -41,7 +41,7 @@ def task(epoch, subtask=0, events=0, gauge=None, span=60):
 BOTH = {(1, 0), (1, 1)}
 
 
-def test_a_rate_is_of_the_time_span_and_fades_when_nothing_happens(totals, clock):
+def test_a_rate_covers_the_time_span_and_decays_without_events(totals, clock):
     for epoch in range(1, 121):
         clock.now += 1
         totals.add(epoch, [task(epoch, 0, 3), task(epoch, 1, 1)], BOTH)
@@ -55,7 +55,7 @@ def test_a_rate_is_of_the_time_span_and_fades_when_nothing_happens(totals, clock
     assert totals.read()["count.m"].count == 480
 
 
-def test_a_meter_of_a_long_time_span_holds_a_bounded_number_of_steps(totals, clock):
+def test_a_meter_keeps_a_bounded_number_of_steps(totals, clock):
     for epoch in range(1, 10_001):
         clock.now += 0.1
         totals.add(epoch, [task(epoch, 0, 1, span=100)], BOTH)
@@ -64,18 +64,18 @@ def test_a_meter_of_a_long_time_span_holds_a_bounded_number_of_steps(totals, clo
     assert totals.read()["count.m"].rate == pytest.approx(10, rel=0.02)
 
 
-def test_of_a_task_that_came_twice_the_last_counts(totals):
+def test_the_last_report_of_a_repeated_task_counts(totals):
     totals.add(1, [task(1, 0, 5), task(1, 1, 7), task(1, 0, 6)], BOTH)
     assert totals.read().subtasks("count.n") == {0: 6, 1: 7}
 
 
-def test_what_another_epoch_or_a_task_that_is_not_part_of_it_measured_does_not_count(totals):
+def test_metrics_of_other_epochs_and_unreported_tasks_do_not_count(totals):
     totals.add(1, [task(1, 0, 5)], BOTH)
     totals.add(2, [task(2, 0, 1), task(1, 0, 5), task(2, 3, 100)], BOTH)
     assert totals.read().subtasks("count.n") == {0: 6}
 
 
-def test_a_gauge_is_of_the_last_epoch_only(totals):
+def test_a_gauge_has_values_of_the_last_epoch_only(totals):
     totals.add(1, [task(1, 0, gauge=5), task(1, 1, gauge=7)], BOTH)
     assert totals.read()["count.g"] == {0: 5, 1: 7}
     totals.add(2, [task(2, 0, gauge=6), task(2, 1)], BOTH)

@@ -1,4 +1,4 @@
-"""Savepoints, stops and rescales of a job that runs, without Spark."""
+"""Savepoints, stops and rescales of a running job, without Spark."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FakeDriver:
 
 
 class FakeExecutor:
-    """Remembers what is done; a request waits until `recovered` is set."""
+    """Records calls; a request waits until `recovered` is set."""
 
     def __init__(self, traits: JobTraits | None = None) -> None:
         self.life = LifeCycle(traits or JobTraits(), NoRestart())
@@ -78,20 +78,20 @@ def requests_to(executor: Any) -> Requests:
 
 
 class TestASavepoint:
-    def test_is_made_of_the_last_checkpoint(self) -> None:
+    def test_a_savepoint_is_made_of_the_last_checkpoint(self) -> None:
         executor = running()
         directory: Any = "/saved"
         assert requests_to(executor).savepoint(directory) == "/saved/manifest"
         assert executor.done == ["save"]
         assert executor.life.phase is Phase.RUNNING
 
-    def test_of_a_job_without_a_checkpoint_runs_an_epoch_first(self) -> None:
+    def test_a_savepoint_without_a_checkpoint_runs_an_epoch_first(self) -> None:
         executor = running(checkpoint=None)
         directory: Any = "/saved"
         requests_to(executor).savepoint(directory)
         assert executor.done == [RunEpoch(), "save"]
 
-    def test_waits_until_the_job_has_recovered(self) -> None:
+    def test_a_savepoint_waits_until_the_job_has_recovered(self) -> None:
         executor = FakeExecutor()
         executor.life.start()
         directory: Any = "/saved"
@@ -107,7 +107,7 @@ class TestASavepoint:
 
 
 class TestAStop:
-    def test_comes_after_the_savepoint(self) -> None:
+    def test_a_stop_follows_the_savepoint(self) -> None:
         executor = running(JobTraits(bounded=False))
         requests = requests_to(executor)
         directory: Any = "/saved"
@@ -115,7 +115,7 @@ class TestAStop:
         assert executor.done == ["save", StopQuery()]
         assert executor.life.status is JobStatus.FINISHED
 
-    def test_whose_savepoint_fails_leaves_the_job_running(self) -> None:
+    def test_a_failed_savepoint_leaves_the_job_running(self) -> None:
         executor = running()
         executor.saves = False
         directory: Any = "/saved"
@@ -126,7 +126,7 @@ class TestAStop:
         assert executor.life.wants_epochs
         assert requests.savepoint_at_end is None
 
-    def test_with_a_drain_ends_the_job_even_if_the_savepoint_fails(self) -> None:
+    def test_a_stop_with_drain_ends_the_job_even_if_the_savepoint_fails(self) -> None:
         executor = running()
         executor.saves = False
         directory: Any = "/saved"
@@ -135,23 +135,23 @@ class TestAStop:
         assert executor.done == [RunEpoch(ends_input=True), "save", StopQuery()]
         assert executor.life.status is JobStatus.FINISHED
 
-    def test_that_cancels_counts_as_cancelled(self) -> None:
+    def test_a_cancel_with_savepoint_cancels_the_job(self) -> None:
         executor = running()
         directory: Any = "/saved"
         requests_to(executor).stop_with_savepoint(directory, drain=False, cancel=True)
         assert executor.life.status is JobStatus.CANCELED
 
 
-class TestAJobThatIsOver:
-    def test_refuses_without_waiting(self) -> None:
+class TestAnEndedJob:
+    def test_an_ended_job_refuses_requests_without_waiting(self) -> None:
         executor = running()
         executor.life.cancel_requested()
         executor.recovered.clear()
         directory: Any = "/saved"
-        with pytest.raises(PenstockError, match="Job 'counts' is over: no savepoint can be made of it"):
+        with pytest.raises(PenstockError, match="Job 'counts' has ended and cannot make a savepoint"):
             requests_to(executor).savepoint(directory)
         executor.life.query_ended()
-        with pytest.raises(PenstockError, match="Job 'counts' is over, and cannot be rescaled"):
+        with pytest.raises(PenstockError, match="Job 'counts' has ended and cannot be rescaled"):
             requests_to(executor).rescale(2)
         assert executor.driver.parallelism is None
 
@@ -163,7 +163,7 @@ def program(elements: list[int]) -> StreamExecutionEnvironment:
 
 
 class TestTheHarness:
-    def test_refuses_a_savepoint_of_a_batch_in_the_words_of_a_job_on_spark(self, tmp_path: Path) -> None:
+    def test_the_harness_refuses_a_savepoint_of_a_batch_like_a_job_on_spark(self, tmp_path: Path) -> None:
         env = program([1, 2])
         env.set_runtime_mode(RuntimeExecutionMode.BATCH)
         with JobHarness(env) as job:
@@ -174,7 +174,7 @@ class TestTheHarness:
                 job.savepoint(tmp_path)
             assert "STREAMING" in raised.value.fix
 
-    def test_ends_a_drained_job_even_if_the_savepoint_fails(
+    def test_the_harness_ends_a_drained_job_even_if_the_savepoint_fails(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def full(*_: Any) -> str:
@@ -188,7 +188,9 @@ class TestTheHarness:
             with pytest.raises(PenstockError, match="has ended"):
                 job.push(2).epoch()
 
-    def test_goes_on_where_the_savepoint_of_a_stop_fails(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_harness_continues_if_the_savepoint_of_a_stop_fails(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def full(*_: Any) -> str:
             raise OSError("disk full")
 

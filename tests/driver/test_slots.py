@@ -1,4 +1,4 @@
-"""What a job needs against what a cluster has: it waits, goes on with less, or fails, as configured."""
+"""Slots that a job needs and a cluster has: the job waits, continues with fewer or fails, as configured."""
 
 import logging
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from penstock.graph.physical import PhysicalGraph
 
 
 class Cluster:
-    """Workers with slots, and a clock. What happens to them later is told as (second, change)."""
+    """Workers with slots, and a clock. `later` holds (second, change)."""
 
     def __init__(self, workers: int, slots: int) -> None:
         self.workers = [slots] * workers
@@ -51,7 +51,7 @@ def slots_of(cluster: Cluster, graph: PhysicalGraph, **settings: Any) -> Slots:
 
 
 @pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+def logged(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     caplog.set_level(logging.INFO, logger="penstock")
     return lambda: [record.getMessage() for record in caplog.records if record.name == "penstock"]
 
@@ -61,45 +61,45 @@ def test_a_job_needs_as_many_slots_as_its_widest_operator_has_subtasks() -> None
     assert slots_needed(program(aggregation=8, others=4)) == 8
     env = StreamExecutionEnvironment.get_execution_environment()
     env.from_collection([1]).map(lambda n: n).print()
-    assert slots_needed(build(env._graph, parallelism=1, max_parallelism=128)) == 1, "all in the source's own chain"
+    assert slots_needed(build(env._graph, parallelism=1, max_parallelism=128)) == 1, "all run in the source's chain"
 
 
-def test_four_workers_of_two_slots_that_lose_one_have_six_and_the_job_waits_for_eight(
-    told: Callable[[], list[str]],
+def test_a_job_waits_for_missing_slots_after_a_worker_is_lost(
+    logged: Callable[[], list[str]],
 ) -> None:
     cluster = Cluster(4, 2)
     slots = slots_of(cluster, program(8), wait=True, timeout_ms=60_000)
     assert slots.await_enough()
-    assert (slots.needed, slots.available, cluster.now, told()) == (8, 8, 0, [])
+    assert (slots.needed, slots.available, cluster.now, logged()) == (8, 8, 0, [])
     cluster.lose_one()
     seen: list[int] = []
     cluster.later = [(10, lambda: seen.append(slots.available)), (20, lambda: cluster.workers.append(2))]
     assert slots.await_enough()
-    assert seen == [6], "the metrics tell what it has while it waits"
+    assert seen == [6], "the metrics show the available slots while the job waits"
     assert (cluster.now, slots.available) == (20, 8)
-    waits, goes_on = told()
+    waits, continues = logged()
     assert waits == (
-        "Job 'counts' needs 8 slots, for 'Reduce' (uid 'sum'), and Spark has 6. It waits for them, at most 60 s "
+        "Job 'counts' needs 8 slots, for 'Reduce' (uid 'sum'), but Spark has 6. It waits for slots, at most 60 s "
         "(slot.request.timeout)."
     )
-    assert goes_on == "Job 'counts' has the 8 slots that it needs."
+    assert continues == "Job 'counts' now has the 8 slots it needs."
 
 
-def test_it_goes_on_with_six_where_it_is_not_to_wait_and_says_so_once(told: Callable[[], list[str]]) -> None:
+def test_a_job_that_does_not_wait_continues_with_fewer_slots_and_warns_once(logged: Callable[[], list[str]]) -> None:
     cluster = Cluster(4, 2)
     cluster.lose_one()
     slots = slots_of(cluster, program(8))
     for _ in range(5):
         assert slots.await_enough()
     assert (cluster.now, slots.needed, slots.available) == (0, 8, 6)
-    assert told() == [
-        "Job 'counts' needs 8 slots, for 'Reduce' (uid 'sum'), and Spark has 6. It goes on, and its tasks run in "
-        "turns. Give Spark 8 cores, rescale the job to a parallelism of 6, or set penstock.slots.wait to true to let "
+    assert logged() == [
+        "Job 'counts' needs 8 slots, for 'Reduce' (uid 'sum'), but Spark has 6. It continues, and its tasks take "
+        "turns. Give Spark 8 cores, rescale the job to a parallelism of 6, or set penstock.slots.wait to true to make "
         "it wait."
     ]
 
 
-def test_a_second_loss_is_told_again(told: Callable[[], list[str]]) -> None:
+def test_a_second_loss_is_logged_again(logged: Callable[[], list[str]]) -> None:
     cluster = Cluster(4, 2)
     slots = slots_of(cluster, program(8))
     for _ in range(2):
@@ -107,19 +107,19 @@ def test_a_second_loss_is_told_again(told: Callable[[], list[str]]) -> None:
         slots.await_enough()
         cluster.workers.append(2)
         slots.await_enough()
-    assert [message for message in told() if "goes on" in message] == [told()[0]] * 2
+    assert [message for message in logged() if "continues" in message] == [logged()[0]] * 2
 
 
-def test_a_job_of_six_does_not_notice(told: Callable[[], list[str]]) -> None:
+def test_a_job_that_needs_fewer_slots_does_not_notice_the_loss(logged: Callable[[], list[str]]) -> None:
     cluster = Cluster(4, 2)
     slots = slots_of(cluster, program(6), wait=True, timeout_ms=0)
     assert slots.await_enough()
     cluster.lose_one()
     assert slots.await_enough()
-    assert (cluster.now, told()) == (0, [])
+    assert (cluster.now, logged()) == (0, [])
 
 
-def test_it_fails_when_it_has_waited_long_enough_and_no_restart_is_tried() -> None:
+def test_a_job_fails_without_a_restart_after_the_slot_timeout() -> None:
     cluster = Cluster(3, 2)
     slots = slots_of(cluster, program(8), wait=True, timeout_ms=60_000)
     with pytest.raises(TooFewSlots) as failure:
@@ -128,12 +128,12 @@ def test_it_fails_when_it_has_waited_long_enough_and_no_restart_is_tried() -> No
     assert not failure.value.retryable
     assert str(failure.value) == (
         "Job 'counts' waited 60 s for slots (slot.request.timeout). Job 'counts' needs 8 slots, for 'Reduce' (uid "
-        "'sum'), and Spark has 6. Give Spark 8 cores, rescale the job to a parallelism of 6, let it wait longer with "
-        "slot.request.timeout, or set penstock.slots.wait to false: its tasks then run in turns."
+        "'sum'), but Spark has 6. Give Spark 8 cores, rescale the job to a parallelism of 6, raise "
+        "slot.request.timeout, or set penstock.slots.wait to false to let its tasks take turns."
     )
 
 
-def test_each_shortage_has_its_own_time() -> None:
+def test_each_shortage_has_its_own_timeout() -> None:
     cluster = Cluster(3, 2)
     slots = slots_of(cluster, program(8), wait=True, timeout_ms=60_000)
     for _ in range(3):
@@ -143,7 +143,7 @@ def test_each_shortage_has_its_own_time() -> None:
     assert cluster.now == 150
 
 
-def test_a_job_that_waits_can_be_rescaled_to_what_it_has() -> None:
+def test_a_waiting_job_can_be_rescaled_to_the_available_slots() -> None:
     cluster = Cluster(3, 2)
     graphs = [program(8)]
     slots = Slots("counts", lambda: graphs[-1], cluster.slots, SlotSettings(True), cluster.pause, lambda: cluster.now)
@@ -152,7 +152,7 @@ def test_a_job_that_waits_can_be_rescaled_to_what_it_has() -> None:
     assert (cluster.now, slots.needed) == (5, 6)
 
 
-def test_a_job_that_is_ended_while_it_waits_runs_no_further_epoch() -> None:
+def test_a_job_that_ends_while_waiting_runs_no_further_epoch() -> None:
     cluster = Cluster(3, 2)
     slots = slots_of(cluster, program(8), wait=True)
     cluster.later = [(5, lambda: setattr(cluster, "ended", True))]
@@ -160,7 +160,7 @@ def test_a_job_that_is_ended_while_it_waits_runs_no_further_epoch() -> None:
     assert cluster.now == 5
 
 
-def test_the_settings_say_whether_and_how_long() -> None:
+def test_settings_control_whether_and_how_long_to_wait() -> None:
     assert slot_settings(Configuration()) == SlotSettings(wait=False, timeout_ms=300_000)
     configured = Configuration.from_dict({"penstock.slots.wait": "true", "slot.request.timeout": "30 s"})
     assert slot_settings(configured) == SlotSettings(wait=True, timeout_ms=30_000)

@@ -1,4 +1,4 @@
-"""What a job tells of its checkpoints."""
+"""Statistics of a job's checkpoints."""
 
 import pytest
 
@@ -29,21 +29,21 @@ def job():
         yield harness
 
 
-def test_a_completed_checkpoint_has_its_size_and_who_acknowledged(job):
+def test_a_completed_checkpoint_has_sizes_and_acknowledgements(job):
     job.set_clock(1000)
     job.push(*"abcdefgh").epoch()
-    told = job.checkpoints.latest_completed
-    operator = next(each for each in told.operators if each.uid == "r")
-    assert (told.id, told.status, told.triggered_at) == (1, "COMPLETED", 1000)
+    latest = job.checkpoints.latest_completed
+    operator = next(each for each in latest.operators if each.uid == "r")
+    assert (latest.id, latest.status, latest.triggered_at) == (1, "COMPLETED", 1000)
     assert (operator.uid, operator.name) == ("r", "remember")
     assert [each.subtask for each in operator.subtasks] == [0, 1]
     assert sum(each.delta_entries for each in operator.subtasks) == 8
-    assert told.delta_bytes == operator.delta_bytes == sum(each.delta_bytes for each in operator.subtasks) > 0
-    assert told.state_bytes == operator.state_bytes >= operator.delta_bytes
+    assert latest.delta_bytes == operator.delta_bytes == sum(each.delta_bytes for each in operator.subtasks) > 0
+    assert latest.state_bytes == operator.state_bytes >= operator.delta_bytes
     assert all(each.acknowledged_ms is not None for each in operator.subtasks)
 
 
-def test_a_failed_one_says_why_and_is_counted(job):
+def test_a_failed_checkpoint_is_counted_with_its_reason(job):
     job.push("a").epoch()
     job.push("fail")
     with pytest.raises(EpochFailed):
@@ -55,7 +55,7 @@ def test_a_failed_one_says_why_and_is_counted(job):
     assert [each.status for each in history.recent] == ["COMPLETED", "DECLINED"]
 
 
-def test_after_a_recovery_the_restored_one_is_named(job):
+def test_the_restored_checkpoint_is_recorded_after_a_recovery(job):
     job.push("a").epoch()
     job.push("b").epoch()
     job.crash()
@@ -64,7 +64,7 @@ def test_after_a_recovery_the_restored_one_is_named(job):
     assert job.checkpoints.latest_completed.id == 3
 
 
-def test_the_details_of_the_last_hundred_stay(job):
+def test_details_of_the_last_hundred_checkpoints_are_kept(job):
     for number in range(110):
         job.push(str(number)).epoch()
     assert job.checkpoints.completed == 110

@@ -1,4 +1,4 @@
-"""Timestamps and watermarks that are assigned behind an exchange: across epochs, crashes, rescales and savepoints."""
+"""Timestamps and watermarks assigned behind an exchange: across epochs, crashes, rescales and savepoints."""
 
 import msgspec
 import pytest
@@ -40,7 +40,7 @@ class Items(AggregateFunction):
 
 
 class Seen(KeyedProcessFunction):
-    """(record, watermark when it came)"""
+    """Yields (record, current watermark)."""
 
     def process_element(self, value, ctx):
         yield value, ctx.timer_service().current_watermark()
@@ -56,7 +56,7 @@ def task(stream, parallelism=1):
 
 
 def stamped(stream, strategy, parallelism=1):
-    """Stamped in the subtasks of a task."""
+    """Assign timestamps in the subtasks of a task."""
     return task(stream, parallelism).assign_timestamps_and_watermarks(strategy).set_parallelism(parallelism)
 
 
@@ -71,7 +71,7 @@ def env():
 
 
 def two_streams(env, strategy, parallelism=1):
-    """Streams a and b, each stamped behind an exchange, united."""
+    """Return the union of streams a and b, each with timestamps assigned behind an exchange."""
     streams = [
         stamped(env.from_collection([]).uid(name), strategy, parallelism)
         .uid(f"{name} watermarks")
@@ -83,11 +83,11 @@ def two_streams(env, strategy, parallelism=1):
     return streams[0].union(streams[1])
 
 
-class TestNoRecordIsDroppedThatIsNotLate:
+class TestLateness:
     EPOCHS = (([300], [300]), ([295], []), ([], [10_000]), ([301, 302, 303], []))
 
     @pytest.mark.parametrize("cut", ["one epoch", "epochs", "epochs and crashes"])
-    def test_of_two_streams_that_are_stamped_behind_exchanges(self, env, cut):
+    def test_no_record_of_two_streams_is_dropped_unless_it_is_late(self, env, cut):
         with JobHarness(windows(two_streams(env, bounded(10)))) as job:
             for a, b in self.EPOCHS:
                 job.push(*a, source="a").push(*b, source="b")
@@ -99,14 +99,14 @@ class TestNoRecordIsDroppedThatIsNotLate:
             assert job.output == [[295], [300, 300, 301, 302, 303], [10_000]]
 
     @pytest.mark.parametrize("size", [2, 4, 100])
-    def test_of_two_subtasks_of_one_stream(self, env, size):
+    def test_no_record_of_two_subtasks_is_dropped_unless_it_is_late(self, env, size):
         stream = stamped(env.from_collection([]), bounded(10), 2).map(lambda value: value).set_parallelism(2)
         with JobHarness(windows(stream)) as job:
             job.push(300, 300, 295, 301, 294, 1000, 301, 1001, 302, 1002).epochs(size).end()
             assert job.output == [[294, 295], [300, 300, 301, 301, 302], [1000, 1001, 1002]]
 
     @pytest.mark.parametrize("parallelism", [1, 2, 3])
-    def test_after_a_rescale(self, env, parallelism):
+    def test_no_record_is_dropped_after_a_rescale_unless_it_is_late(self, env, parallelism):
         with JobHarness(windows(two_streams(env, bounded(10), 2))) as job:
             for number, (a, b) in enumerate(self.EPOCHS):
                 job.push(*a, *a, source="a").push(*b, *b, source="b").epoch()
@@ -116,7 +116,7 @@ class TestNoRecordIsDroppedThatIsNotLate:
             assert job.output == [[295, 295], [300] * 4 + [301, 301, 302, 302, 303, 303], [10_000, 10_000]]
 
     @pytest.mark.parametrize("parallelism", [1, 2, 3])
-    def test_after_a_savepoint(self, env, tmp_path, parallelism):
+    def test_no_record_is_dropped_after_a_savepoint_unless_it_is_late(self, env, tmp_path, parallelism):
         with JobHarness(windows(two_streams(env, bounded(10), 2))) as job:
             for a, b in self.EPOCHS[:2]:
                 job.push(*a, *a, source="a").push(*b, *b, source="b").epoch()
@@ -150,7 +150,7 @@ class Periodic(WatermarkGenerator):
         output.emit_watermark(self.furthest - 1)
 
 
-class TestItsWatermarkNeverMovesBackwards:
+class TestMonotonicWatermarks:
     STRATEGIES = pytest.mark.parametrize(
         "strategy",
         [
@@ -164,7 +164,7 @@ class TestItsWatermarkNeverMovesBackwards:
     )
 
     @STRATEGIES
-    def test_over_epochs_and_crashes(self, env, strategy):
+    def test_the_watermark_never_moves_backwards_across_epochs_and_crashes(self, env, strategy):
         chained = stamped(env.from_collection([]), strategy).uid("stamped").process(Watermarks()).uid("chained")
         with JobHarness(chained) as job:
             job.push(100).epoch()
@@ -176,7 +176,7 @@ class TestItsWatermarkNeverMovesBackwards:
                 assert job.watermark_of("stamped") == job.watermark_of("chained") == reached
             assert job.output == [(100, LEAST), (50, reached), (60, reached), (70, reached)]
 
-    def test_in_an_epoch_without_records(self, env):
+    def test_the_watermark_stays_in_an_epoch_without_records(self, env):
         stream = stamped(env.from_collection([]), bounded(0)).uid("stamped")
         with JobHarness(stream.map(lambda value: value).uid("chained")) as job:
             job.push(100).epoch()
@@ -184,7 +184,7 @@ class TestItsWatermarkNeverMovesBackwards:
             assert (job.watermark_of("stamped"), job.watermark_of("chained")) == (99, 99)
 
     @pytest.mark.parametrize("parallelism", [1, 3])
-    def test_over_a_rescale(self, env, parallelism):
+    def test_the_watermark_never_moves_backwards_across_a_rescale(self, env, parallelism):
         stream = stamped(env.from_collection([]), bounded(0), 2).uid("stamped")
         with JobHarness(stream.key_by(lambda value: 0).process(Seen()).uid("seen")) as job:
             job.push(100, 200).epoch()
@@ -195,7 +195,7 @@ class TestItsWatermarkNeverMovesBackwards:
             job.push(*[300] * 6).epoch()
             assert job.watermark_of("seen") == 299
 
-    def test_when_it_moves_out_of_the_chain_of_its_source(self, env, tmp_path):
+    def test_the_watermark_stays_when_the_assigner_moves_out_of_the_sources_chain(self, env, tmp_path):
         stream = env.from_collection([]).uid("source").assign_timestamps_and_watermarks(bounded(0)).uid("stamped")
         with JobHarness(stream.key_by(lambda value: 0).process(Seen()).uid("seen")) as job:
             job.push(100).epoch()
@@ -208,7 +208,7 @@ class TestItsWatermarkNeverMovesBackwards:
             assert job.watermark_of("stamped") == job.watermark_of("seen") == 99
             assert job.output == [(50, 99)]
 
-    def test_when_it_moves_into_the_chain_of_its_source(self, env, tmp_path):
+    def test_the_watermark_stays_when_the_assigner_moves_into_the_sources_chain(self, env, tmp_path):
         stream = stamped(env.from_collection([]).uid("source"), bounded(0), 2).uid("stamped")
         with JobHarness(stream.process(Watermarks()).set_parallelism(2).uid("chained")) as job:
             job.push(100, 100).epoch()
@@ -221,8 +221,8 @@ class TestItsWatermarkNeverMovesBackwards:
             assert job.output == [(50, 99), (60, 99), (70, 99)]
 
 
-class TestOperatorsInTheChainOfASource:
-    def test_see_a_watermark_that_goes_on_from_epoch_to_epoch(self, env):
+class TestOperatorsInASourceChain:
+    def test_an_operator_in_a_sources_chain_sees_a_watermark_that_continues_across_epochs(self, env):
         stream = env.from_collection([]).assign_timestamps_and_watermarks(bounded(0)).process(Watermarks())
         with JobHarness(stream) as job:
             job.push(100).epoch()
@@ -233,13 +233,13 @@ class TestOperatorsInTheChainOfASource:
 
 
 class TestIdleness:
-    """`with_idleness` holds for an assigner wherever it is."""
+    """`with_idleness` applies to an assigner in any position."""
 
     def job(self, env, parallelism=1, **options):
         united = two_streams(env, bounded(0, idle=1000), parallelism)
         return JobHarness(united.key_by(lambda value: 0).process(Seen()).uid("seen"), **options)
 
-    def test_a_silent_stream_stops_holding_back_the_other_and_an_epoch_is_run_for_it(self, env):
+    def test_a_silent_stream_stops_blocking_the_other_and_an_epoch_runs_for_it(self, env):
         with self.job(env) as job:
             job.set_clock(5000)
             job.push(100, source="a").push(50, source="b").epoch()
@@ -252,7 +252,7 @@ class TestIdleness:
             assert (job.watermark_of("seen"), job.epochs_run, job.next_wakeup) == (199, run + 1, 6500)
             job.set_clock(6100)
             assert job.epochs_run == run + 1
-            # Back again, behind: it is late, and counts when it has caught up.
+            # Back again but behind: the record is late, and the stream counts once it has caught up.
             job.push(60, source="b").epoch()
             assert (60, 199) in job.output
             assert job.watermark_of("seen") == 199
@@ -261,7 +261,7 @@ class TestIdleness:
             assert job.watermark_of("seen") == 299
 
     @pytest.mark.parametrize("how", ["crash", "rescale", "savepoint"])
-    def test_a_silent_stream_stays_idle(self, env, tmp_path, how):
+    def test_a_silent_stream_stays_idle_after_a_crash_rescale_or_restore(self, env, tmp_path, how):
         with self.job(env, 2) as job:
             job.set_clock(5000)
             job.push(100, 100, source="a").push(50, 50, source="b").epoch()
@@ -283,7 +283,7 @@ class TestIdleness:
             job.push(300, 300, 300, source="a").epoch()
             assert job.watermark_of("seen") == 299
 
-    def test_a_stream_that_never_had_a_record_holds_back_no_longer_than_the_others(self, env):
+    def test_a_stream_without_any_record_becomes_idle(self, env):
         with self.job(env) as job:
             job.set_clock(5000)
             job.push(100, source="a").epoch()
@@ -294,7 +294,7 @@ class TestIdleness:
             job.set_clock(6000)
             assert job.watermark_of("seen") == 199
 
-    def test_a_source_that_never_had_a_record_holds_back_no_longer_than_the_others(self, env):
+    def test_a_source_without_any_record_becomes_idle(self, env):
         streams = [
             env.from_collection([]).uid(name).assign_timestamps_and_watermarks(bounded(0, idle=1000)) for name in "ab"
         ]
@@ -316,7 +316,7 @@ class TestIdleness:
             job.push(300, source="a").epoch()
             assert job.watermark_of("seen") == 249
 
-    def test_subtasks_without_records_hold_back_no_longer_than_the_others(self, env):
+    def test_a_subtask_without_any_record_becomes_idle(self, env):
         by_key = env.from_collection([]).key_by(lambda value: 0).map(lambda value: value)
         stream = by_key.assign_timestamps_and_watermarks(bounded(0, idle=1000))
         with JobHarness(stream.rebalance().process(Watermarks()).uid("seen"), parallelism=4) as job:
@@ -328,15 +328,15 @@ class TestIdleness:
             job.set_clock(6000)
             assert (job.watermark_of("seen"), job.next_wakeup) == (199, 6500)
 
-    def test_all_idle_is_as_far_as_the_furthest_and_runs_no_more_epochs(self, env):
+    def test_all_idle_streams_advance_to_the_largest_watermark_and_run_no_more_epochs(self, env):
         with self.job(env) as job:
             job.set_clock(5000)
             job.push(100, source="a").push(50, source="b").epoch()
             job.set_clock(9000)
             assert (job.watermark_of("seen"), job.next_wakeup) == (99, None)
 
-    def test_a_stream_behind_one_that_is_idle_is_idle_only_if_its_own_strategy_says_so(self, env):
-        # The source of the first stream is idle, but the watermarks behind it are made again, without idleness.
+    def test_an_assigner_behind_an_idle_source_is_idle_only_by_its_own_strategy(self, env):
+        # The source of the first stream is idle, but a downstream assigner without idleness replaces its watermarks.
         idle = env.from_collection([]).uid("a").assign_timestamps_and_watermarks(bounded(0, idle=1000))
         again = stamped(idle, bounded(0)).uid("again")
         other = env.from_collection([]).uid("b").assign_timestamps_and_watermarks(bounded(0))
@@ -349,7 +349,7 @@ class TestIdleness:
             job.push(300, source="b").epoch()
             assert job.watermark_of("seen") == 99
 
-    def test_a_strategy_that_loses_its_idleness_is_waited_for_again(self, env, tmp_path):
+    def test_a_strategy_whose_idleness_was_removed_blocks_again(self, env, tmp_path):
         with self.job(env) as job:
             job.set_clock(5000)
             job.push(100, source="a").push(200, source="b").epoch()
@@ -363,7 +363,7 @@ class TestIdleness:
             assert (job.watermark_of("seen"), job.next_wakeup) == (199, None)
 
 
-class TestWhereASubtaskBegins:
+class TestInitialPositions:
     def chain(self, parallelism):
         def operator(uid, parent, assigns_time=False):
             return ChainedOperator(
@@ -388,14 +388,14 @@ class TestWhereASubtaskBegins:
             for place, operator in enumerate(chain.operators)
         }
 
-    def test_a_manifest_from_before_idleness_was_known_of_each_subtask_is_read(self):
+    def test_a_manifest_without_idleness_per_subtask_is_readable(self):
         old = msgspec.msgpack.encode([[100, 50], True, {}, False])
         time = msgspec.msgpack.decode(old, type=OperatorTime)
         assert time.of_subtask(1, 2) == (50, True, None)
-        # Of one that makes watermarks, what was stored is whether what came before it was idle.
+        # For an operator that generates watermarks, the stored flag tells whether its input was idle.
         assert time.of_subtask(1, 2, makes_watermarks=True) == (50, False, None)
 
-    def test_an_operator_that_an_older_manifest_has_behind_its_assigner_begins_with_it(self):
+    def test_an_operator_behind_its_assigner_in_an_older_manifest_starts_with_it(self):
         times = {
             "head": OperatorTime(subtasks=[7]),
             "stamped": OperatorTime(subtasks=[100]),
@@ -403,10 +403,10 @@ class TestWhereASubtaskBegins:
         }
         assert self.places(1, times) == {"head": [(7, False)], "stamped": [(100, False)], "behind": [(100, False)]}
 
-    def test_an_operator_that_was_ahead_of_a_new_assigner_stays_where_it_was(self):
+    def test_an_operator_ahead_of_a_new_assigner_keeps_its_position(self):
         assert self.places(1, {"behind": OperatorTime(subtasks=[100])})["behind"] == [(100, False)]
 
-    def test_after_a_rescale_all_that_make_watermarks_begin_where_their_readers_are(self):
+    def test_assigners_start_at_their_combined_watermark_after_a_rescale(self):
         stood = OperatorTime(subtasks=[10, 200, 100], idle_subtasks=[True, False, False], active_at=[1, 2, 3])
         times = {"head": OperatorTime(subtasks=[7, 5, 6]), "stamped": stood, "behind": stood}
         assert self.places(2, times) == {
@@ -416,10 +416,10 @@ class TestWhereASubtaskBegins:
         }
         assert stood.of_subtask(0, 2, makes_watermarks=True).active_at == 3
 
-    def test_after_a_rescale_one_that_lags_behind_the_readers_takes_nothing_back(self):
+    def test_a_lagging_assigner_does_not_move_the_watermark_backwards_after_a_rescale(self):
         stood = OperatorTime(subtasks=[10, 200], idle_subtasks=[False, False], reached=200)
         assert self.places(3, {"stamped": stood})["stamped"] == [(200, False)] * 3
 
-    def test_after_a_rescale_of_idle_subtasks_all_are_idle_and_as_far_as_the_furthest(self):
+    def test_idle_assigners_start_idle_at_the_largest_watermark_after_a_rescale(self):
         stood = OperatorTime(subtasks=[10, 200], idle=True, idle_subtasks=[True, True])
         assert self.places(3, {"stamped": stood})["stamped"] == [(200, True)] * 3

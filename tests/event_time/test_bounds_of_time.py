@@ -1,4 +1,4 @@
-"""Times and lengths of time at and beyond what 64 bits hold: each is right, or an error that names what is wrong."""
+"""Times and durations at and beyond the range of 64 bits: each is correct, or an error names the problem."""
 
 from datetime import timedelta
 
@@ -55,7 +55,7 @@ class Timestamps(KeyedProcessFunction):
 
 class TestTimestamps:
     @pytest.mark.parametrize("time", BEYOND)
-    def test_beyond_are_refused_at_the_assigner(self, env, time):
+    def test_a_timestamp_out_of_range_is_refused_at_the_assigner(self, env, time):
         streams = {
             "chained": lambda env: timed(env).map(lambda value: value),
             "keyed": lambda env: keyed(env).process(Timestamps()),
@@ -64,18 +64,18 @@ class TestTimestamps:
         }
         for stream in streams.values():
             env = StreamExecutionEnvironment.get_execution_environment()
-            with pytest.raises(UserFunctionFailed, match=rf"uid 'assigner'[\s\S]*gave {time} as the timestamp"):
+            with pytest.raises(UserFunctionFailed, match=rf"uid 'assigner'[\s\S]*returned {time} as the timestamp"):
                 run(stream(env), ("a", time))
 
     @pytest.mark.parametrize("time", [*BEYOND, "1", 1.5])
-    def test_of_a_source_are_refused(self, time):
+    def test_an_invalid_timestamp_of_a_source_is_refused(self, time):
         with keyed_harness(Timestamps()) as job:
             job.push("a", timestamp=time)
             with pytest.raises(UserFunctionFailed, match=r"A record has the timestamp .*64 bits"):
                 job.epoch()
 
     @pytest.mark.parametrize("time", [GREATEST, GREATEST - 1, LEAST + 1])
-    def test_at_the_bounds_are_kept(self, env, time):
+    def test_a_timestamp_at_the_bounds_is_kept(self, env, time):
         assert run(keyed(env).process(Timestamps()), ("a", time)) == [time]
 
     @pytest.mark.parametrize("time", [GREATEST, GREATEST - 50, LEAST + 1])
@@ -85,14 +85,14 @@ class TestTimestamps:
         [TumblingEventTimeWindows.of(1000), SlidingEventTimeWindows.of(1000, 300)],
         ids=["tumbling", "sliding"],
     )
-    def test_whose_windows_reach_beyond_are_refused_with_the_window(self, env, time, late, windows):
+    def test_a_timestamp_whose_windows_are_out_of_range_is_refused_with_the_window(self, env, time, late, windows):
         stream = keyed(env).window(windows).allowed_lateness(late).reduce(max).uid("windows")
-        with pytest.raises(UserFunctionFailed, match=r"uid 'windows'[\s\S]*in TimeWindow\(start=.* times go from"):
+        with pytest.raises(UserFunctionFailed, match=r"uid 'windows'[\s\S]*in TimeWindow\(start=.* times range from"):
             run(stream, ("a", time))
 
-    def test_whose_session_reaches_beyond_are_refused_with_the_window(self, env):
+    def test_a_timestamp_whose_session_is_out_of_range_is_refused_with_the_window(self, env):
         stream = keyed(env).window(EventTimeSessionWindows.with_gap(1000)).reduce(max).uid("windows")
-        with pytest.raises(UserFunctionFailed, match=r"uid 'windows'[\s\S]*in TimeWindow\(start=.* times go from"):
+        with pytest.raises(UserFunctionFailed, match=r"uid 'windows'[\s\S]*in TimeWindow\(start=.* times range from"):
             run(stream, ("a", GREATEST - 50))
 
 
@@ -112,15 +112,15 @@ class TestLengths:
             lambda length: WatermarkStrategy.no_watermarks().with_idleness(Duration.of_millis(length)),
         ],
     )
-    def test_beyond_are_refused_where_they_are_given(self, length, use):
+    def test_a_length_out_of_range_is_refused_where_it_is_passed(self, length, use):
         with pytest.raises(PenstockError):
             use(length)
 
-    def test_of_a_lateness_name_it(self, env):
+    def test_the_error_for_a_lateness_out_of_range_names_it(self, env):
         with pytest.raises(PenstockError, match=r"^The allowed lateness: A length of time of 9223372036854775808 ms"):
             keyed(env).window(TumblingEventTimeWindows.of(5)).allowed_lateness(2**63)
 
-    def test_at_the_bound_are_taken(self, env):
+    def test_a_length_at_the_bound_is_accepted(self, env):
         stream = keyed(env).window(TumblingEventTimeWindows.of(GREATEST)).allowed_lateness(GREATEST).reduce(max)
         assert run(stream, ("a", 1), ("a", 5)) == [("a", 5)]
         assert to_millis(timedelta.max) < GREATEST
@@ -128,12 +128,12 @@ class TestLengths:
             to_millis(Time.days(2**60))
 
     @pytest.mark.parametrize("bound", [2**63, -(2**63)])
-    def test_of_an_interval_join_are_refused(self, env, bound):
+    def test_a_bound_of_an_interval_join_out_of_range_is_refused(self, env, bound):
         left = env.from_collection([]).key_by(lambda value: value)
         with pytest.raises(PenstockError):
             left.interval_join(env.from_collection([]).key_by(lambda value: value)).between(0, bound)
 
-    def test_of_an_interval_join_at_the_bound_are_taken(self, env):
+    def test_a_bound_of_an_interval_join_at_the_limit_is_accepted(self, env):
         class Pair(ProcessJoinFunction):
             def process_element(self, left, right, ctx):
                 yield left, right
@@ -149,7 +149,7 @@ class TestLengths:
 class TestTimers:
     @pytest.mark.parametrize("time", BEYOND)
     @pytest.mark.parametrize("domain", ["event", "processing"])
-    def test_of_a_trigger_beyond_are_refused(self, env, time, domain):
+    def test_a_timer_of_a_trigger_out_of_range_is_refused(self, env, time, domain):
         class Far(Trigger):
             def on_element(self, element, timestamp, window, ctx):
                 getattr(ctx, f"register_{domain}_time_timer")(time)
@@ -168,11 +168,11 @@ class TestTimers:
                 getattr(ctx, f"delete_{domain}_time_timer")(time)
 
         stream = keyed(env).window(GlobalWindows.create()).trigger(Far()).reduce(max).uid("windows")
-        with pytest.raises(UserFunctionFailed, match=r"uid 'windows'[\s\S]*A timer is set for a time"):
+        with pytest.raises(UserFunctionFailed, match=r"uid 'windows'[\s\S]*The time of a timer must be"):
             run(stream, ("a", 1))
 
     @pytest.mark.parametrize("time", BEYOND)
-    def test_of_a_function_beyond_are_refused(self, time):
+    def test_a_timer_of_a_function_out_of_range_is_refused(self, time):
         class Far(KeyedProcessFunction):
             def process_element(self, value, ctx):
                 ctx.timer_service().register_event_time_timer(time)

@@ -1,4 +1,4 @@
-"""Connected streams in event time: timers set from either input, and the watermark that both of them allow."""
+"""Connected streams in event time: timers set from either input, and the combined watermark."""
 
 import pytest
 from hypothesis import given, settings
@@ -30,7 +30,7 @@ def first(value):
 
 
 class Both(KeyedCoProcessFunction):
-    """(key, delay) of either input sets a timer; what fires says who set it, and the watermark it saw."""
+    """Sets a timer for (key, delay) of either input; a fired timer yields its setters and the current watermark."""
 
     def open(self, runtime_context):
         self.setters = runtime_context.get_list_state(ListStateDescriptor("setters", Types.STRING()))
@@ -53,7 +53,7 @@ def connected(env, function, **options):
 
 
 class TestWatermarks:
-    def test_time_is_that_of_the_slower_input(self, env):
+    def test_the_watermark_is_that_of_the_slower_input(self, env):
         with connected(env, Both()) as job:
             job.push(("a", 10), source="one", timestamp=0).push(("b", 20), source="two", timestamp=0)
             job.push_watermark(100, source="one").epoch()
@@ -63,7 +63,7 @@ class TestWatermarks:
             job.push_watermark(90, source="two").epoch()
             assert job.output[1:] == [("b", 20, ["second 0"], 90)]
 
-    def test_neither_input_takes_it_back(self, env):
+    def test_the_watermark_never_moves_backwards(self, env):
         with connected(env, Both()) as job:
             job.push_watermark(50, source="one").push_watermark(50, source="two").epoch()
             job.push_watermark(10, source="one").push_watermark(20, source="two").epoch()
@@ -71,7 +71,7 @@ class TestWatermarks:
             job.push_watermark(51, source="one").push_watermark(51, source="two").epoch()
             assert job.output == [("a", 40, ["first 0"], 51)]
 
-    def test_an_idle_input_is_not_waited_for(self, env):
+    def test_an_idle_input_does_not_block_the_watermark(self, env):
         strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, _: value[1])
         one = env.from_collection([]).uid("one").assign_timestamps_and_watermarks(strategy)
         two = env.from_collection([]).uid("two")
@@ -86,7 +86,7 @@ class TestWatermarks:
             job.set_clock(10_000).push(("e", 6000), source="one").epoch()
             assert [row[:2] for row in job.output][2:] == [("b", 2000)]
 
-    def test_what_is_behind_sees_no_later_watermark_than_both_inputs(self, env):
+    def test_a_downstream_operator_sees_no_later_watermark_than_both_inputs(self, env):
         class Late(KeyedProcessFunction):
             def process_element(self, value, ctx):
                 yield ctx.timestamp(), ctx.timer_service().current_watermark() < ctx.timestamp()
@@ -104,7 +104,7 @@ class TestWatermarks:
 
 
 class TestTimers:
-    def test_of_one_key_and_time_are_one_whichever_input_set_them(self, env):
+    def test_timers_of_both_inputs_for_one_key_and_time_are_one_timer(self, env):
         with connected(env, Both()) as job:
             job.push(("a", 10), source="one", timestamp=5).push(("a", 5), source="two", timestamp=10).epoch()
             assert job.timers() == [(15, "a", "EVENT_TIME")]
@@ -114,7 +114,7 @@ class TestTimers:
             assert sorted(fired[2]) == ["first 5", "second 10"]
 
     @pytest.mark.parametrize("setter", ["one", "two"])
-    def test_set_from_one_input_are_deleted_from_the_other(self, env, setter):
+    def test_a_timer_set_from_one_input_can_be_deleted_from_the_other(self, env, setter):
         class Either(KeyedCoProcessFunction):
             def process_element1(self, value, ctx):
                 self.change("one", value, ctx)
@@ -136,7 +136,7 @@ class TestTimers:
             job.push_watermark(10, source="one").push_watermark(10, source="two").epoch()
             assert job.output == [6]
 
-    def test_of_processing_time_come_from_either_input_too(self, env):
+    def test_processing_time_timers_can_be_set_from_either_input(self, env):
         class Tick(KeyedCoProcessFunction):
             def process_element1(self, value, ctx):
                 ctx.timer_service().register_processing_time_timer(value[1])
@@ -151,9 +151,9 @@ class TestTimers:
             job.set_clock(30)
             assert sorted(job.output) == [("a", 10, "PROCESSING_TIME"), ("b", 20, "PROCESSING_TIME")]
 
-    def test_yield_to_side_outputs_and_set_further_ones(self, env):
+    def test_a_timer_can_yield_to_side_outputs_and_set_further_timers(self, env):
         class Remind(KeyedCoProcessFunction):
-            """An order not paid within 10 is told of, and again 10 later."""
+            """Reports an order that is not paid within 10 ms, and again 10 ms later."""
 
             def open(self, runtime_context):
                 self.open_order = runtime_context.get_state(ValueStateDescriptor("order", Types.LONG()))
@@ -184,7 +184,7 @@ class TestTimers:
             assert sorted(job.output) == [("a", 3), ("unpaid", "b", 10), ("unpaid", "b", 20)]
             assert job.timers() == []
 
-    def test_need_a_key(self, env):
+    def test_a_timer_without_a_key_is_refused(self, env):
         class Unkeyed(CoProcessFunction):
             def process_element1(self, value, ctx):
                 ctx.timer_service().register_event_time_timer(1)
@@ -211,7 +211,7 @@ records = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), max_size=15
     backend=st.sampled_from(BACKENDS),
     crash=st.sampled_from([None, "level1.snapshot", "driver.collected"]),
 )
-def test_each_key_and_time_fires_once_whatever_the_epochs(one, two, parallelism, per_epoch, backend, crash):
+def test_each_key_and_time_fires_once_regardless_of_epochs(one, two, parallelism, per_epoch, backend, crash):
     class Once(KeyedCoProcessFunction):
         def process_element1(self, value, ctx):
             ctx.timer_service().register_event_time_timer(value[1])

@@ -1,21 +1,22 @@
-"""Random programs with event time, cut, crashed, rescaled and restored at random.
+"""Random programs with event time, with random epoch boundaries, crashes, rescales and restores.
 
-A program is a random graph: sources, assigners anywhere, exchanges, branches, side outputs and unions; at its ends
-windows, timers, or functions that show timestamps. A run is a random list of epochs, crashes, rescales and restores
+A program is a random graph of sources, assigners in any position, exchanges, branches, side outputs and unions. It ends
+in windows, timers, or functions that show timestamps. A run is a random list of epochs, crashes, rescales and restores
 from a savepoint, at parallelism 1 to 4. The harness checks after each epoch that no watermark moved backwards.
 
-Two classes of programs:
+There are two classes of programs:
 
-* *Covered*: the bound of every assigner covers all disorder that can reach it, so no record is late, however channels
-  take turns, and every window and timer fires once, with all its records. A result does not depend on the order
-  between channels then: windows give their records sorted, and everything else is made of one record. So the results,
-  as a multiset, are those of one epoch at parallelism 1. The disorder of a source is at most `DISORDER`, within a
-  channel; what an exchange hands on of one channel keeps its order. Behind that first exchange, or behind a union,
-  records of several channels mix as far as the epoch is long, so an assigner there has a bound as long as the input.
+* *Covered*: the bound of every assigner covers all disorder that can reach it. No record is late, regardless of how
+  channels interleave, and every window and timer fires once, with all its records. Results then do not depend on the
+  order between channels: windows return their records sorted, and every other result comes from a single record. The
+  results, as a multiset, therefore equal those of one epoch at parallelism 1. The disorder of a source is at most
+  `DISORDER` within a channel, and an exchange keeps the order of one channel. Behind that first exchange, or behind a
+  union, records of several channels mix over the length of an epoch, so an assigner there has a bound as long as the
+  input.
 
-* *Late*: bounds are smaller than the disorder, streams have idle time-outs, and the clock goes on. What is late then
-  depends on how channels take turns. Still a record is late only if the watermark of the very operator that it reached
-  is past its window, and each record that reaches a window is in a result or comes out late, once.
+* *Late*: bounds are smaller than the disorder, streams have idle timeouts, and the clock advances. Which records are
+  late then depends on how channels interleave. However, a record is late only if the watermark of the operator that it
+  reached has passed its window, and each record that reaches a window appears exactly once, in a result or as late.
 """
 
 from collections import Counter
@@ -53,7 +54,7 @@ WINDOWS = {
 
 @dataclass
 class Step:
-    """One call on a stream; `inputs` are numbers of streams made before."""
+    """One call on a stream; `inputs` are indexes of streams created before."""
 
     call: str
     inputs: tuple[int, ...]
@@ -68,13 +69,13 @@ class Program:
     sources: int
     steps: list[Step]
     ends: list[tuple[str, int]]
-    """What is at the end of which stream."""
+    """The kind of end, and the index of its stream."""
     records: list[list[tuple[str, int, str, int]]] = field(default_factory=list)
-    """Of each source: (source, number, key, time)."""
+    """For each source: (source, number, key, time)."""
 
 
 class Split(ProcessFunction):
-    """Records with an odd number go to a side output, after the others have gone on."""
+    """Sends records with an odd number to a side output."""
 
     def __init__(self, tag):
         self.tag = tag
@@ -114,7 +115,7 @@ class Fired(ProcessWindowFunction):
 
 
 class Late(ProcessFunction):
-    """Chained to the window operator: its watermark is the one that the record met there."""
+    """Chained to the window operator: it sees the watermark that the record met there."""
 
     def __init__(self, end):
         self.end = end
@@ -138,7 +139,7 @@ def strategy(step):
 
 
 def build(program) -> Any:
-    """The stream of everything that the program gives."""
+    """Return the union of all results of the program."""
     env = StreamExecutionEnvironment.get_execution_environment()
     streams = [env.from_collection([]).uid(f"source {number}") for number in range(program.sources)]
     for number, step in enumerate(program.steps):
@@ -185,7 +186,7 @@ EXCHANGES = ("rebalance", "shuffle", "key_by", "rescale")
 
 
 class Growing:
-    """A program under construction, and what is known of each of its streams."""
+    """A program under construction, with the properties of each of its streams."""
 
     def __init__(self, draw, covered):
         self.draw, self.covered = draw, covered
@@ -193,15 +194,15 @@ class Growing:
         self.steps: list[Step] = []
         self.timed = [False] * self.sources
         self.ordered = [True] * self.sources
-        """Whether an assigner there is given records in the order of one source."""
+        """Whether an assigner there receives records in the order of one source."""
         self.direct = [True] * self.sources
         """Whether it is still in the chain of its source."""
         self.parallelism: list[int | None] = [None] * self.sources
 
     def grow(self, call, *inputs):
-        """Add a step; the number of the stream that it makes."""
+        """Add a step, and return the index of the stream that it creates."""
         place = inputs[0]
-        # What needs no exchange is chained to what is before it.
+        # A step that needs no exchange is chained to its predecessor.
         step = Step(call, inputs, parallelism=self.parallelism[place])
         timed, ordered, direct = self.timed[place], self.ordered[place], self.direct[place]
         if call == "assign":
@@ -227,7 +228,7 @@ class Growing:
         return made
 
     def stamp(self, source):
-        """Most streams are stamped early, in the chain of their source or behind an exchange."""
+        """Assign timestamps early, as for most streams: in the chain of their source or behind an exchange."""
         place = source
         if self.draw(st.booleans()):
             place = self.grow(self.draw(st.sampled_from(EXCHANGES)), place)
@@ -272,7 +273,7 @@ def programs(draw, covered):
                 max_size=14,
             )
         )
-        # One that is far behind the others must be waited for all the more.
+        # Sources that are far behind the others make them wait longer.
         time, records = 100 + draw(st.sampled_from([0, 0, 300, 2000])), []
         for number, (key, off, pause) in enumerate(lots):
             time += STEP * pause
@@ -293,7 +294,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("partitions"), st.integers(1, 3)),
 )
 TAKEN = st.tuples(*[st.integers(0, 4)] * 3)
-"""How many records of each source an epoch has."""
+"""Number of records of each source in an epoch."""
 RUNS = st.tuples(st.integers(1, 4), st.lists(st.tuples(TAKEN, ACTIONS), min_size=3, max_size=10))
 
 
@@ -306,7 +307,7 @@ def in_one_epoch(program):
 
 
 def cut(program, run, directory):
-    """The results of a run: its epochs, and what happens after each of them."""
+    """Return the results of a run: its epochs, and the action after each of them."""
     parallelism, epochs = run
     rest = [list(records) for records in program.records]
     output = []
@@ -368,14 +369,14 @@ def check_late(program, run, directory):
             continue
         for _, timestamp, watermark in late:
             assert timestamp // 50 * 50 + 49 + lateness <= watermark
-        # A window that fires again has what it had before, and more.
+        # A window that fires again contains its earlier records and more.
         contents = {row[2:5]: row[5] for row in rows if row[1] == "window"}
         arrived = [value for values in contents.values() for value in values] + [value for value, *_ in late]
         assert Counter(arrived) == Counter(reaching(program, end))
 
 
 def reaching(program, end):
-    """The records that come to an end, as often as they do."""
+    """Return the records that reach an end, with repetitions."""
     streams = [list(records) for records in program.records]
     for step in program.steps:
         given_ = [record for place in step.inputs for record in streams[place]]
@@ -399,10 +400,10 @@ def checked(check, covered, examples):
     return test
 
 
-test_a_program_without_late_records_gives_the_same_however_it_runs = checked(check_covered, True, 30)
+test_a_program_without_late_records_has_the_same_results_however_it_runs = checked(check_covered, True, 30)
 test_a_record_is_late_only_behind_the_watermark_it_meets = checked(check_late, False, 30)
 
-test_many_programs_without_late_records_give_the_same_however_they_run = pytest.mark.long(
+test_many_programs_without_late_records_have_the_same_results_however_they_run = pytest.mark.long(
     checked(check_covered, True, 350)
 )
 test_many_records_are_late_only_behind_the_watermark_they_meet = pytest.mark.long(checked(check_late, False, 350))

@@ -1,4 +1,4 @@
-"""Interval joins in the harness: what is paired, what is late, what is kept and for how long."""
+"""Interval joins in the harness: pairs, late records, and how long records are kept."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -66,7 +66,7 @@ def names(job):
 
 
 class TestPairs:
-    def test_records_of_one_key_within_the_bounds_whichever_comes_first(self, env):
+    def test_records_of_one_key_within_the_bounds_are_paired_in_any_order(self, env):
         with JobHarness(joined(env, -5, 10).process(Pair()).uid("join")) as job:
             left(job, "a", "l100", 100)
             right(job, "a", "r94", 94)
@@ -91,7 +91,7 @@ class TestPairs:
             (("lower", "upper"), ["inside"]),
         ],
     )
-    def test_bounds_are_inclusive_unless_said_otherwise(self, env, exclude, expected):
+    def test_bounds_are_inclusive_by_default(self, env, exclude, expected):
         join = joined(env, -5, 5)
         for bound in exclude:
             join = getattr(join, f"{bound}_bound_exclusive")()
@@ -111,7 +111,7 @@ class TestPairs:
             (-2000, 1000),
         ],
     )
-    def test_bounds_are_any_length_of_time(self, env, lower, upper):
+    def test_bounds_can_be_any_kind_of_duration(self, env, lower, upper):
         with JobHarness(joined(env, lower, upper).process(Pair())) as job:
             left(job, "a", "l", 5000)
             for time in (2999, 3000, 6000, 6001):
@@ -121,7 +121,7 @@ class TestPairs:
 
     @pytest.mark.parametrize(("lower", "upper", "expected"), [(10, 20, [110, 120]), (-20, -10, [80, 90])])
     @pytest.mark.parametrize("left_first", [True, False])
-    def test_an_interval_may_lie_wholly_after_or_before(self, env, lower, upper, expected, left_first):
+    def test_an_interval_can_lie_entirely_after_or_before(self, env, lower, upper, expected, left_first):
         with JobHarness(joined(env, lower, upper).process(Pair())) as job:
             if left_first:
                 left(job, "a", "l", 100)
@@ -134,7 +134,7 @@ class TestPairs:
                 job.epoch()
             assert [row[1] for row in job.output] == expected
 
-    def test_equal_records_are_paired_as_often_as_they_come(self, env):
+    def test_equal_records_are_paired_as_often_as_they_occur(self, env):
         with JobHarness(joined(env, 0, 0).process(Pair())) as job:
             for _ in range(2):
                 left(job, "a", "l", 1)
@@ -144,7 +144,7 @@ class TestPairs:
                 job.epoch()
             assert names(job) == [("l", "r")] * 8
 
-    def test_results_have_the_later_time_also_for_what_is_behind(self, env):
+    def test_results_have_the_later_timestamp_for_downstream_operators_too(self, env):
         class Time(ProcessFunction):
             def process_element(self, value, ctx):
                 yield value, ctx.timestamp()
@@ -157,7 +157,7 @@ class TestPairs:
             job.epoch()
             assert sorted(job.output) == [("lr1", 100), ("lr2", 105)]
 
-    def test_a_function_may_hold_state_of_the_key_and_yield_to_side_outputs(self, env):
+    def test_a_function_can_hold_keyed_state_and_yield_to_side_outputs(self, env):
         odd = OutputTag("odd", Types.LONG())
 
         class Count(ProcessJoinFunction):
@@ -180,7 +180,7 @@ class TestPairs:
                 [str(n) for n in (2, 4, 6, 8)] + [f"odd {n}" for n in (1, 3, 5, 7, 9)]
             )
 
-    def test_a_record_changed_by_the_function_is_kept_as_it_came(self, env):
+    def test_a_record_changed_by_the_function_is_kept_unchanged(self, env):
         def change(left, right, ctx):
             left[1] += "!"
             right[1] += "?"
@@ -202,7 +202,7 @@ class TestLateRecords:
         return JobHarness(result.union(*late))
 
     @pytest.mark.parametrize("crash", [False, True])
-    def test_go_to_the_side_output_of_their_side_and_are_not_paired(self, env, crash):
+    def test_late_records_go_to_the_side_output_of_their_side_and_are_not_paired(self, env, crash):
         with self.late_job(env) as job:
             left(job, "a", "l", 100)
             right(job, "a", "r", 100)
@@ -220,7 +220,7 @@ class TestLateRecords:
                 ("right late", "a", "late too"),
             ]
 
-    def test_are_dropped_and_counted_where_nobody_wants_them(self, env):
+    def test_late_records_without_a_side_output_are_dropped_and_counted(self, env):
         with JobHarness(joined(env, -10, 10).process(Pair()).uid("join")) as job:
             watermark(job, 100)
             left(job, "a", "late", 99)
@@ -231,7 +231,7 @@ class TestLateRecords:
             assert job.states("_left") == {}
             assert job.states("_right") == {"a": {100: [("a", "in time")]}}
 
-    def test_the_slower_of_both_watermarks_counts(self, env):
+    def test_the_slower_of_both_watermarks_decides_lateness(self, env):
         with JobHarness(joined(env, -10, 10).process(Pair())) as job:
             job.push_watermark(100, source="left").push_watermark(50, source="right").epoch()
             left(job, "a", "l", 50)
@@ -240,13 +240,15 @@ class TestLateRecords:
             assert names(job) == [("l", "r")]
 
 
-class TestWhatIsKept:
+class TestKeptRecords:
     @pytest.mark.parametrize(
         ("lower", "upper", "left_until", "right_until"),
         [(-5, 10, 110, 105), (3, 10, 110, 100), (-10, -3, 100, 110), (0, 0, 100, 100)],
     )
     @pytest.mark.parametrize("backend", BACKENDS)
-    def test_a_record_goes_when_no_partner_can_come_any_more(self, env, lower, upper, left_until, right_until, backend):
+    def test_a_record_is_removed_when_no_match_can_arrive_any_more(
+        self, env, lower, upper, left_until, right_until, backend
+    ):
         with JobHarness(joined(env, lower, upper).process(Pair()).uid("join"), backend=backend) as job:
             left(job, "a", "l", 100)
             right(job, "a", "r", 100)
@@ -257,7 +259,7 @@ class TestWhatIsKept:
                 assert job.states("_right") == ({} if time >= right_until else {"a": {100: [("a", "r")]}})
             assert job.timers() == []
 
-    def test_what_comes_and_goes_in_one_epoch_leaves_nothing(self, env):
+    def test_records_removed_in_the_same_epoch_leave_no_state(self, env):
         with JobHarness(joined(env, -5, 5).process(Pair()).uid("join"), parallelism=2) as job:
             for time in range(100):
                 left(job, time % 7, time, time)
@@ -267,8 +269,8 @@ class TestWhatIsKept:
             assert (job.states("_left"), job.states("_right"), job.timers()) == ({}, {}, [])
 
     @pytest.mark.parametrize("backend", BACKENDS)
-    def test_a_look_reads_the_interval_and_no_more(self, env, backend, monkeypatch):
-        """2,000 kept records of one key: what is read follows what is paired."""
+    def test_a_lookup_reads_only_the_interval(self, env, backend, monkeypatch):
+        """With 2,000 kept records of one key, the number of reads is proportional to the number of pairs."""
         read = 0
 
         def counting(between):
@@ -293,7 +295,7 @@ class TestWhatIsKept:
             assert len(job.output) == 3 * 20 - 1
             assert read == len(job.output)
 
-    def test_times_at_the_ends_of_time_are_taken(self, env):
+    def test_timestamps_at_the_ends_of_time_are_accepted(self, env):
         with JobHarness(joined(env, -(10**15), 10**15).process(Pair()).uid("join")) as job:
             for time in (-(2**63) + 1, 2**63 - 1):
                 left(job, "a", time, time)
@@ -303,7 +305,7 @@ class TestWhatIsKept:
 
     @pytest.mark.parametrize("key", ["k" * 480, "k" * 2000])
     @pytest.mark.parametrize("backend", BACKENDS)
-    def test_keys_may_be_long(self, env, key, backend):
+    def test_long_keys_are_accepted(self, env, key, backend):
         with JobHarness(joined(env, -2, 2).process(Pair()).uid("join"), backend=backend) as job:
             for time in (1, 5, 9):
                 left(job, key, time, time)
@@ -345,7 +347,7 @@ class TestTypes:
         assert "any" not in schemas["_left"]
         assert "Click" in schemas["_right"]
 
-    def test_a_record_that_is_not_of_the_annotated_type_is_kept_as_it_is(self, env):
+    def test_a_record_that_does_not_match_the_annotated_type_is_kept_unchanged(self, env):
         def mistaken(value) -> int:
             return value
 
@@ -359,7 +361,7 @@ class TestTypes:
             job.epoch()
             assert names(job) == [("no int", "r")]
 
-    def test_an_annotation_may_be_added_while_records_are_kept(self, env):
+    def test_an_annotation_can_be_added_while_records_are_kept(self, env):
         def build(parse):
             env = StreamExecutionEnvironment.get_execution_environment()
             left_source, right_source = sources(env)
@@ -376,7 +378,7 @@ class TestTypes:
             job.epoch()
             assert sorted(job.output, key=str) == [(Click("a", 1), "r"), (Click("a", 2), "r")]
 
-    def test_none_is_a_record(self, env):
+    def test_none_can_be_a_record(self, env):
         left_source, right_source = sources(env)
         stream = left_source.key_by(lambda v: 1).interval_join(right_source.key_by(lambda v: 1)).between(0, 0)
         with JobHarness(stream.process(lambda left, right, ctx: [(left, right)])) as job:
@@ -396,7 +398,7 @@ class TestRecovery:
 
     @pytest.mark.parametrize("backend", BACKENDS)
     @pytest.mark.parametrize("point", ["source.processed", "level1.snapshot", "driver.collected", "driver.committed"])
-    def test_crashes_and_lost_replicas_change_nothing(self, env, backend, point):
+    def test_crashes_and_lost_replicas_do_not_change_results(self, env, backend, point):
         with JobHarness(joined(env, -10, 10).process(Pair()).uid("join"), parallelism=2, backend=backend) as job:
             self.fill(job, range(30)).epochs(7)
             job.crash_at(point)
@@ -407,7 +409,7 @@ class TestRecovery:
             assert names(job) == self.EXPECTED
             assert (job.states("_left"), job.states("_right"), job.timers()) == ({}, {}, [])
 
-    def test_restored_at_another_parallelism(self, env):
+    def test_a_join_can_be_restored_at_another_parallelism(self, env):
         before = JobHarness(joined(env, -10, 10).process(Pair()).uid("join"), parallelism=2)
         self.fill(before, range(30)).epoch()
         env = StreamExecutionEnvironment.get_execution_environment()
@@ -424,7 +426,7 @@ events = st.lists(st.tuples(st.integers(0, 2), st.integers(-40, 40)), max_size=2
 
 
 def in_disorder(records):
-    """No record is further behind the greatest time before it than DISORDER allows."""
+    """Reorder records within DISORDER: each is at most that far behind the greatest time before it."""
     ordered = sorted(records, key=lambda record: record[1])
     kept, greatest = [], None
     for record in [*ordered[::2], *ordered[1::2]]:
@@ -445,7 +447,7 @@ def in_disorder(records):
     backend=st.sampled_from(BACKENDS),
     partitions=st.sampled_from([1, 3]),
 )
-def test_pairs_are_those_of_a_plain_product(
+def test_pairs_equal_those_of_a_filtered_product(
     lefts, rights, bounds, exclude, parallelism, per_epoch, backend, partitions
 ):
     lower, upper = bounds
@@ -478,7 +480,7 @@ def test_pairs_are_those_of_a_plain_product(
 
 
 class TestMistakes:
-    def test_a_record_without_a_time(self, env):
+    def test_a_record_without_a_timestamp_is_refused(self, env):
         with JobHarness(joined(env, 0, 0).process(Pair()).name("pairs").uid("pairs-1")) as job:
             job.push(("a", 1), source="right")
             with pytest.raises(UserFunctionFailed, match="a record of its right stream has no timestamp") as caught:
@@ -486,20 +488,20 @@ class TestMistakes:
             assert "'pairs' (uid 'pairs-1')" in str(caught.value)
             assert "assign_timestamps_and_watermarks" in str(caught.value)
 
-    def test_an_interval_that_ends_before_it_begins(self, env):
+    def test_an_interval_that_ends_before_it_starts_is_refused(self, env):
         with pytest.raises(GraphError, match=r"lower bound .* is 5 ms and the upper one -5 ms") as caught:
             joined(env, 5, -5)
         assert "between(-5, 5)" in caught.value.fix
 
-    def test_an_interval_without_a_millisecond(self, env):
+    def test_an_empty_interval_is_refused(self, env):
         with pytest.raises(GraphError, match="pairs nothing"):
             joined(env, 5, 6).lower_bound_exclusive().upper_bound_exclusive().process(Pair())
 
-    def test_a_bound_that_is_no_length_of_time(self, env):
+    def test_a_bound_that_is_not_a_duration_is_refused(self, env):
         with pytest.raises(GraphError, match="The upper bound of an interval join: Expected a length of time"):
             joined(env, 5, "an hour")
 
-    def test_a_stream_without_a_key(self, env):
+    def test_a_stream_without_a_key_is_refused(self, env):
         left_source, right_source = sources(env)
         with pytest.raises(GraphError, match="The left stream of an interval join is not keyed") as caught:
             left_source.interval_join(right_source.key_by(first))
@@ -509,12 +511,12 @@ class TestMistakes:
         with pytest.raises(GraphError, match="The right stream of an interval join is no stream but list"):
             left_source.key_by(first).interval_join([1])
 
-    def test_streams_of_two_programs(self, env):
+    def test_streams_of_two_environments_are_refused(self, env):
         other = StreamExecutionEnvironment()
         with pytest.raises(GraphError, match="of one environment"):
             env.from_collection([]).key_by(first).interval_join(other.from_collection([]).key_by(first))
 
-    def test_process_without_bounds(self, env):
+    def test_process_without_bounds_is_refused(self, env):
         left_source, right_source = sources(env)
         join = left_source.key_by(first).interval_join(right_source.key_by(first))
         with pytest.raises(GraphError, match="process was called on a join before between") as caught:
@@ -523,13 +525,13 @@ class TestMistakes:
         with pytest.raises(AttributeError, match="no attribute 'proces'"):
             join.proces(Pair())
 
-    def test_a_function_of_another_kind(self, env):
+    def test_a_function_of_another_kind_is_refused(self, env):
         with pytest.raises(GraphError, match="process needs a ProcessJoinFunction or a function, not"):
             joined(env, 0, 0).process(Parse())
         with pytest.raises(GraphError, match=r"got the class Pair; it needs an object\. Write process\(Pair\(\)\)"):
             joined(env, 0, 0).process(Pair)
 
-    def test_a_late_output_that_is_no_tag(self, env):
+    def test_a_late_output_that_is_not_a_tag_is_refused(self, env):
         with pytest.raises(GraphError, match="side_output_left_late_data needs an OutputTag, not str"):
             joined(env, 0, 0).side_output_left_late_data("late")
 
@@ -544,12 +546,12 @@ class TestMistakes:
                 job.epoch()
 
 
-class TestAnotherInterval:
-    """A restored program whose interval is another than that by which the timers of stored records were set."""
+class TestChangedInterval:
+    """A restored program whose interval differs from the one for which the timers of stored records were set."""
 
     @pytest.mark.parametrize("before", [(-100, 100), (-20, 20)])
     @pytest.mark.parametrize("after", [(-50, 50), (0, 10), (-200, -100)])
-    def test_still_removes_every_record_of_the_former_one(self, tmp_path, before, after):
+    def test_a_changed_interval_still_removes_every_earlier_record(self, tmp_path, before, after):
         def program(bounds):
             return joined(StreamExecutionEnvironment.get_execution_environment(), *bounds).process(Pair()).uid("join")
 
@@ -569,7 +571,7 @@ class TestAnotherInterval:
             assert job.states("_left") == {}
             assert job.states("_right") == {}
 
-    def test_keeps_what_a_wider_one_still_needs(self, tmp_path):
+    def test_a_wider_interval_keeps_the_records_it_still_needs(self, tmp_path):
         def program(bounds):
             return joined(StreamExecutionEnvironment.get_execution_environment(), *bounds).process(Pair()).uid("join")
 

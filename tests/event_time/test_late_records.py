@@ -1,4 +1,4 @@
-"""With one channel the watermark depends on the records alone: late ones are the same whatever the epochs."""
+"""With one channel, watermarks depend on the records alone: the same records are late regardless of epochs."""
 
 from collections import defaultdict
 
@@ -21,7 +21,7 @@ class Sum(ProcessWindowFunction):
 
 
 def oracle(records, lateness):
-    """What the windows hold at each firing, and which records are late, record by record."""
+    """Return the window results and the late records, computed record by record."""
     watermark, furthest = -(2**63), -(2**63)
     held, results, late = defaultdict(int), [], []
     fired = set()
@@ -50,7 +50,7 @@ streams = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 100), st.int
 @pytest.mark.parametrize("parallelism", [1, 2, 4])
 @settings(max_examples=25, deadline=None)
 @given(records=streams, size=st.sampled_from([1, 3, 1000]))
-def test_the_same_windows_and_the_same_late_records(lateness, parallelism, records, size):
+def test_windows_and_late_records_equal_those_of_the_oracle(lateness, parallelism, records, size):
     env = StreamExecutionEnvironment.get_execution_environment()
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(BOUND))
     timed = env.from_collection(records).assign_timestamps_and_watermarks(

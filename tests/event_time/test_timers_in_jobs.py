@@ -21,7 +21,7 @@ def env():
 
 
 class Alarm(KeyedProcessFunction):
-    """(key, n) sets a timer n after the record's time; gives what it sees when it fires."""
+    """Sets a timer n ms after the time of a record (key, n); a fired timer yields its context."""
 
     def open(self, runtime_context):
         self.seen = runtime_context.get_state(ValueStateDescriptor("seen", Types.LONG()))
@@ -46,7 +46,7 @@ def alarm(env, **options):
 
 
 class TestEventTimeTimers:
-    def test_fire_when_the_watermark_reaches_them_with_the_state_of_their_key(self, env):
+    def test_an_event_time_timer_fires_when_the_watermark_reaches_it_with_the_state_of_its_key(self, env):
         with alarm(env) as job:
             job.push(("a", 10), timestamp=0).push(("b", 5), timestamp=3).push_watermark(7).epoch()
             assert job.output == []
@@ -55,14 +55,14 @@ class TestEventTimeTimers:
             job.push_watermark(10).epoch()
             assert job.output[1:] == [("a", 10, 10, 1, "EVENT_TIME", 10)]
 
-    def test_one_for_each_key_and_time(self, env):
+    def test_one_event_time_timer_fires_for_each_key_and_time(self, env):
         with alarm(env) as job:
             job.push(("a", 10), ("a", 10), timestamp=0).push(("a", 5), timestamp=5).push_watermark(100).epoch()
             assert job.output == [("a", 10, 10, 3, "EVENT_TIME", 100)]
 
     @pytest.mark.parametrize("backend", ["memory", "filesystem", "rocksdb"])
     @pytest.mark.parametrize("parallelism", [1, 3])
-    def test_survive_epochs_crashes_and_lost_replicas_in_order(self, env, backend, parallelism):
+    def test_event_time_timers_survive_epochs_crashes_and_lost_replicas_in_order(self, env, backend, parallelism):
         with alarm(env, backend=backend, parallelism=parallelism) as job:
             for number in range(20):
                 job.push((f"k{number}", 100 + number), timestamp=0).epoch()
@@ -76,7 +76,7 @@ class TestEventTimeTimers:
             job.epoch()
             assert sorted(row[1] for row in job.output) == list(range(100, 120))
 
-    def test_restored_at_another_parallelism(self, env):
+    def test_event_time_timers_can_be_restored_at_another_parallelism(self, env):
         first = alarm(env, parallelism=2)
         for number in range(20):
             first.push((f"k{number}", number), timestamp=100)
@@ -86,19 +86,19 @@ class TestEventTimeTimers:
             job.push_watermark(200).epoch()
             assert sorted(row[1] for row in job.output) == list(range(100, 120))
 
-    def test_can_be_seen(self, env):
+    def test_pending_timers_can_be_inspected(self, env):
         with alarm(env, parallelism=2) as job:
             job.push(("a", 10), ("b", 5), timestamp=0).epoch()
             assert job.timers() == [(5, "b", "EVENT_TIME"), (10, "a", "EVENT_TIME")]
 
-    def test_fire_at_the_end_of_the_input(self, env):
+    def test_event_time_timers_fire_at_the_end_of_the_input(self, env):
         with alarm(env) as job:
             job.push(("a", 10), timestamp=0).end()
             assert job.output == [("a", 10, 10, 1, "EVENT_TIME", 2**63 - 1)]
 
 
 class Chain(KeyedProcessFunction):
-    """A timer that sets the next one, ten later, three times; deletes what it is told to delete."""
+    """Sets or deletes the requested timer; a fired timer sets the next one, 10 ms later, until 40."""
 
     def process_element(self, value, ctx):
         if value < 0:
@@ -112,7 +112,7 @@ class Chain(KeyedProcessFunction):
             ctx.timer_service().register_event_time_timer(timestamp + 10)
 
 
-def test_a_timer_may_set_the_next_one_and_the_watermark_waits_for_both(env):
+def test_a_timer_can_set_the_next_one_and_the_watermark_waits_for_both(env):
     with JobHarness(env.from_collection([]).key_by(lambda value: 1).process(Chain())) as job:
         job.push(10).push_watermark(35).epoch()
         assert job.output == [10, 20, 30]
@@ -121,7 +121,7 @@ def test_a_timer_may_set_the_next_one_and_the_watermark_waits_for_both(env):
 
 
 class Periodic(KeyedProcessFunction):
-    """Sets a timer with each record, and another `step` later with each timer that fires, up to `until`."""
+    """Sets a timer for each record, and another one `step` later for each fired timer, up to `until`."""
 
     def __init__(self, step, until=2**63 - 1, domain="event"):
         self.step = step
@@ -140,7 +140,7 @@ class Periodic(KeyedProcessFunction):
         getattr(ctx.timer_service(), f"register_{self.domain}_time_timer")(time)
 
 
-class TestTimersThatSetTheNext:
+class TestChainedTimers:
     def run(self, env, function, keys=1):
         job = JobHarness(env.from_collection([]).key_by(lambda value: value).process(function).uid("periodic"))
         with job:
@@ -150,22 +150,22 @@ class TestTimersThatSetTheNext:
             job.run()
             return job.output
 
-    def test_all_fire_at_the_end_of_the_input(self, env):
+    def test_chained_timers_all_fire_at_the_end_of_the_input(self, env):
         assert len(self.run(env, Periodic(1, until=86_400))) == 86_400
 
     @pytest.mark.long
-    def test_once_for_each_of_many_keys_fire_at_the_end_of_the_input(self, env):
+    def test_chained_timers_of_many_keys_fire_at_the_end_of_the_input(self, env):
         assert len(self.run(env, Periodic(1, until=2), keys=300_000)) == 600_000
 
     @pytest.mark.parametrize("keys", [1, 5_000])
-    def test_without_end_are_an_error_at_the_end_of_the_input(self, env, keys):
+    def test_endless_timers_are_an_error_at_the_end_of_the_input(self, env, keys):
         with pytest.raises(UserFunctionFailed, match=r"uid 'periodic'[\s\S]*at the end of the input") as raised:
             self.run(env, Periodic(1000), keys)
         assert not raised.value.retryable
         assert raised.value.fix == "Set no timer once the current watermark is 2**63 - 1: no record follows then."
 
     @pytest.mark.parametrize(("domain", "step"), [("event", 0), ("event", -1), ("processing", 0)])
-    def test_for_no_later_time_are_an_error(self, env, domain, step):
+    def test_a_chained_timer_for_the_same_or_an_earlier_time_is_an_error(self, env, domain, step):
         stream = env.from_collection([]).key_by(lambda value: value).process(Periodic(step, domain=f"{domain}"))
         with JobHarness(stream) as job:
             job.set_clock(5).push("a", timestamp=1).push_watermark(10)
@@ -196,7 +196,7 @@ class TestProcessingTimeTimers:
     def tick(self, env):
         return JobHarness(env.from_collection([]).key_by(lambda value: value % 3).process(Tick()).uid("tick"))
 
-    def test_fire_in_the_first_epoch_whose_clock_has_reached_them(self, env):
+    def test_a_processing_time_timer_fires_in_the_first_epoch_at_or_after_its_time(self, env):
         with self.tick(env) as job:
             job.set_clock(1000).push(1500).epoch()
             job.set_clock(1400)
@@ -204,7 +204,7 @@ class TestProcessingTimeTimers:
             job.set_clock(1600)
             assert job.output[1:] == [("fired", 1500, 1600)]
 
-    def test_run_an_epoch_without_records_and_no_other(self, env):
+    def test_a_processing_time_timer_starts_a_single_epoch_without_records(self, env):
         with self.tick(env) as job:
             job.set_clock(1000).push(1500, 2500).epoch()
             assert job.next_wakeup == 1500
@@ -219,24 +219,24 @@ class TestProcessingTimeTimers:
             assert job.epochs_run == run + 2
             assert job.next_wakeup is None
 
-    def test_set_for_a_time_that_has_come_fire_in_the_same_epoch(self, env):
+    def test_a_processing_time_timer_set_for_a_past_time_fires_in_the_same_epoch(self, env):
         with self.tick(env) as job:
             job.set_clock(1000).push(900).epoch()
             assert job.output == [("now", 1000), ("fired", 900, 1000)]
 
-    def test_survive_a_crash(self, env):
+    def test_a_processing_time_timer_survives_a_crash(self, env):
         with self.tick(env) as job:
             job.set_clock(1000).push(1500).epoch()
             job.crash()
             job.set_clock(1500)
             assert job.output[1:] == [("fired", 1500, 1500)]
 
-    def test_do_not_fire_at_the_end_of_the_input(self, env):
+    def test_processing_time_timers_do_not_fire_at_the_end_of_the_input(self, env):
         with self.tick(env) as job:
             job.set_clock(1000).push(1500).end()
             assert job.output == [("now", 1000)]
 
-    def test_the_clock_of_epochs_does_not_go_back(self, env):
+    def test_the_processing_time_of_epochs_never_moves_backwards(self, env):
         with self.tick(env) as job:
             job.set_clock(1000).push(5000).epoch()
             job.set_clock(500).push(5001).epoch()
@@ -256,7 +256,7 @@ def test_a_processing_time_timer_sees_the_watermark_of_the_last_checkpoint(env, 
     with JobHarness(env.from_collection([]).key_by(lambda value: 0).process(Both())) as job:
         job.set_clock(1000).push(1500, timestamp=70).push_watermark(60).epoch()
         if crash:
-            # In a new process nothing is left of what operators stood at.
+            # A new process has none of the operators' in-memory watermarks.
             job.crash()
         job.set_clock(2000)
         assert job.output == [(1500, 60)]
@@ -273,7 +273,7 @@ class Join(KeyedCoProcessFunction):
         yield ctx.get_current_key(), timestamp
 
 
-def test_two_inputs_share_the_timers_of_a_key_and_the_slower_watermark_counts(env):
+def test_two_inputs_share_the_timers_of_a_key_and_the_slower_watermark(env):
     first, second = env.from_collection([]).uid("first"), env.from_collection([]).uid("second")
     stream = first.connect(second).key_by(lambda v: v[0], lambda v: v[0]).process(Join())
     with JobHarness(stream, parallelism=2) as job:
@@ -289,7 +289,7 @@ class NoKey(ProcessFunction):
         ctx.timer_service().register_event_time_timer(1)
 
 
-def test_a_timer_outside_a_keyed_context_is_refused(env):
+def test_a_timer_on_a_stream_without_a_key_is_refused(env):
     with (
         JobHarness(env.from_collection([1]).process(NoKey()).name("loose").uid("loose-1")) as job,
         pytest.raises(UserFunctionFailed, match=r"'loose' \(uid 'loose-1'\) sets a timer, but its stream is not keyed"),
@@ -304,7 +304,7 @@ def test_a_timer_of_a_function_without_on_timer_is_refused(env):
         job.epoch()
 
 
-def test_timestamps_go_through_operators_exchanges_and_side_paths(env):
+def test_timestamps_pass_through_operators_and_exchanges(env):
     seen = []
 
     class Look(ProcessFunction):

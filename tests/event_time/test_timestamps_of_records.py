@@ -1,4 +1,4 @@
-"""Every operator sees the timestamp of its own record, whatever the other operators of its chain do."""
+"""Every operator sees the timestamp of the record it processes, regardless of the other operators in its chain."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ LATER = MONOTONOUS.with_timestamp_assigner(lambda value, timestamp: value + 1_00
 
 
 class Stamp(ProcessFunction):
-    """(name, record, its timestamp)"""
+    """Yields (name, record, timestamp)."""
 
     def __init__(self, name):
         self.name = name
@@ -32,7 +32,7 @@ class Stamp(ProcessFunction):
 
 
 class Around(ProcessFunction):
-    """The timestamp before and after each of two results, with the second one."""
+    """Yields a record twice, then the timestamps seen before, between and after."""
 
     def process_element(self, value, ctx):
         before = ctx.timestamp()
@@ -52,7 +52,7 @@ def env():
 
 
 def behind(stream, place):
-    """The same stream in the source's chain, or at the head of a task."""
+    """Return the stream in the source's chain, or at the head of a task."""
     return stream if place == "source" else stream.rebalance().map(lambda value: value).set_parallelism(2)
 
 
@@ -61,7 +61,7 @@ PLACES = pytest.mark.parametrize("place", ["source", "task"])
 
 @PLACES
 @pytest.mark.parametrize("first", [True, False])
-def test_an_assigner_on_one_branch_leaves_the_timestamps_of_the_other_alone(env, place, first):
+def test_an_assigner_on_one_branch_does_not_affect_timestamps_of_the_other(env, place, first):
     base = behind(env.from_collection([]), place).assign_timestamps_and_watermarks(OWN).map(lambda value: value)
     if first:
         later = base.assign_timestamps_and_watermarks(LATER).process(Stamp("later"))
@@ -84,7 +84,7 @@ def test_a_branch_without_an_assigner_has_no_timestamps(env, place):
 
 
 @PLACES
-def test_a_function_sees_the_same_timestamp_after_it_has_yielded(env, place):
+def test_a_function_sees_the_same_timestamp_after_yielding(env, place):
     around = behind(env.from_collection([]), place).assign_timestamps_and_watermarks(OWN).process(Around())
     around.filter(is_plain).assign_timestamps_and_watermarks(LATER).print()
     with JobHarness(around.filter(lambda value: not is_plain(value))) as job:
@@ -108,7 +108,7 @@ def test_a_side_output_has_the_timestamp_of_the_record_and_not_of_the_main_outpu
         assert sorted(job.output) == [("side", 5, 5), ("side", 7, 7)]
 
 
-def test_windows_behind_a_sibling_with_other_timestamps_count_their_own(env):
+def test_windows_next_to_a_branch_with_other_timestamps_use_their_own(env):
     base = env.from_collection([]).assign_timestamps_and_watermarks(OWN).map(lambda value: value)
     base.assign_timestamps_and_watermarks(LATER).print()
     windows = base.key_by(lambda value: 0).window(TumblingEventTimeWindows.of(Time.milliseconds(10)))
@@ -117,7 +117,7 @@ def test_windows_behind_a_sibling_with_other_timestamps_count_their_own(env):
         assert job.output == [("window", 5, 9), ("window", 15, 19), ("window", 25, 29)]
 
 
-def test_asynchronous_results_leave_the_timestamps_of_a_sibling_alone(env):
+def test_asynchronous_results_do_not_affect_timestamps_of_another_branch(env):
     async def answer(value):
         await asyncio.sleep(0)
         return [value]
@@ -133,7 +133,7 @@ def test_asynchronous_results_leave_the_timestamps_of_a_sibling_alone(env):
         ]
 
 
-def test_what_a_timer_gives_has_the_time_of_the_timer_also_after_a_result(env):
+def test_results_of_a_timer_have_its_timestamp_even_after_an_earlier_result(env):
     class Twice(KeyedProcessFunction):
         def process_element(self, value, ctx):
             ctx.timer_service().register_event_time_timer(value + 2)
@@ -149,21 +149,21 @@ def test_what_a_timer_gives_has_the_time_of_the_timer_also_after_a_result(env):
         assert job.output == [("timer", 7, 7)] * 2
 
 
-class TestTheSecondArgumentOfAnAssigner:
-    """It is the timestamp that the record has, or the smallest 64-bit integer."""
+class TestPreviousTimestamp:
+    """The second argument of an assigner is the record's previous timestamp, or the smallest 64-bit integer."""
 
     SECOND = MONOTONOUS.with_timestamp_assigner(lambda value, timestamp: value if value else max(timestamp, 0))
 
     @PLACES
     @pytest.mark.parametrize("size", [1, 2, 100])
-    def test_is_not_that_of_the_record_before(self, env, place, size):
+    def test_the_previous_timestamp_is_not_that_of_the_record_before(self, env, place, size):
         stream = behind(env.from_collection([]), place).assign_timestamps_and_watermarks(self.SECOND)
         with JobHarness(stream.process(Stamp(""))) as job:
             job.push(5000, 0, 7000, 0).epochs(size)
             assert sorted(job.output) == [("", 0, 0), ("", 0, 0), ("", 5000, 5000), ("", 7000, 7000)]
 
     @PLACES
-    def test_is_the_smallest_integer_without_a_timestamp(self, env, place):
+    def test_the_previous_timestamp_is_the_smallest_integer_if_there_is_none(self, env, place):
         given = MONOTONOUS.with_timestamp_assigner(lambda value, timestamp: 5 if timestamp == LEAST else 6)
         stream = behind(env.from_collection([]), place).assign_timestamps_and_watermarks(given)
         with JobHarness(stream.process(Stamp(""))) as job:
@@ -171,7 +171,7 @@ class TestTheSecondArgumentOfAnAssigner:
             assert {row[2] for row in job.output} == {5}
 
     @PLACES
-    def test_is_the_timestamp_of_the_source(self, env, place):
+    def test_the_previous_timestamp_can_come_from_the_source(self, env, place):
         given = MONOTONOUS.with_timestamp_assigner(lambda value, timestamp: timestamp + 1)
         stream = behind(env.from_collection([]), place).assign_timestamps_and_watermarks(given)
         with JobHarness(stream.process(Stamp(""))) as job:
@@ -179,7 +179,7 @@ class TestTheSecondArgumentOfAnAssigner:
             assert sorted(job.output) == [("", 1, 11), ("", 2, 21)]
 
     @PLACES
-    def test_is_what_an_assigner_before_it_gave(self, env, place):
+    def test_the_previous_timestamp_can_come_from_an_earlier_assigner(self, env, place):
         twice = MONOTONOUS.with_timestamp_assigner(lambda value, timestamp: timestamp * 2)
         stream = behind(env.from_collection([]), place).assign_timestamps_and_watermarks(OWN)
         with JobHarness(stream.assign_timestamps_and_watermarks(twice).process(Stamp(""))) as job:

@@ -1,4 +1,4 @@
-"""Watermarks through whole jobs: splits, parts, idle channels, recovery."""
+"""Watermarks in complete jobs: splits, partitions, idle channels, recovery."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def bounded(milliseconds):
 
 
 class Seen(KeyedProcessFunction):
-    """(record, watermark when it came); every timer at its time."""
+    """Yields (record, current watermark), and fires a timer at each record's time."""
 
     def process_element(self, value, ctx):
         yield value, ctx.timer_service().current_watermark()
@@ -48,7 +48,7 @@ LEAST = -(2**63)
 
 
 class TestOneChannel:
-    def test_bounded_delay(self, env):
+    def test_the_watermark_follows_the_highest_timestamp_with_a_bounded_delay(self, env):
         with JobHarness(seen(env.from_collection([]).assign_timestamps_and_watermarks(bounded(10)))) as job:
             job.push(1337).epoch()
             assert job.watermark == 1326
@@ -63,7 +63,7 @@ class TestOneChannel:
             ]
 
     @pytest.mark.parametrize("size", [1, 2, 3, 100])
-    def test_a_record_sees_the_same_watermark_however_epochs_are_cut(self, env, size):
+    def test_a_record_sees_the_same_watermark_regardless_of_epoch_boundaries(self, env, size):
         records = [5, 30, 10, 50, 20, 51, 90, 40]
         with JobHarness(seen(env.from_collection(records).assign_timestamps_and_watermarks(bounded(10)))) as job:
             job.run(size)
@@ -78,7 +78,7 @@ class TestOneChannel:
                 (40, 79),
             ]
 
-    def test_never_goes_back_over_epochs_and_crashes(self, env):
+    def test_the_watermark_never_moves_backwards_across_epochs_and_crashes(self, env):
         with JobHarness(seen(env.from_collection([]).assign_timestamps_and_watermarks(bounded(0)))) as job:
             job.push(100).epoch()
             job.crash()
@@ -86,35 +86,35 @@ class TestOneChannel:
             assert job.watermark == 99
             assert (50, 99) in job.output
 
-    def test_monotonous_timestamps_with_those_of_the_source(self, env):
+    def test_monotonous_timestamps_can_come_from_the_source(self, env):
         stream = env.from_collection([]).assign_timestamps_and_watermarks(WatermarkStrategy.for_monotonous_timestamps())
         with JobHarness(seen(stream)) as job:
             job.push(7, timestamp=70).push(8, timestamp=80).epoch()
             assert job.watermark == 79
 
 
-class TestParts:
-    """Spark's partitions have no identity: whatever their number, they are one channel."""
+class TestPartitions:
+    """Spark's partitions have no identity: any number of them is one channel."""
 
     @pytest.mark.parametrize("parallelism", [1, 2])
-    def test_their_number_may_change_without_stalling_or_making_records_late(self, env, parallelism):
+    def test_the_number_of_partitions_can_change_without_stalling_or_causing_late_records(self, env, parallelism):
         stream = seen(env.from_collection([]).assign_timestamps_and_watermarks(bounded(10)))
         with JobHarness(stream, parallelism=parallelism) as job:
             start = 0
             for parts in (7, 1, 3, 7):
                 job.set_partitions(parts)
-                # In order but for neighbours, which are swapped: disorder of at most 10.
+                # In order except for neighbours, which are swapped: disorder of at most 10.
                 times = [start + n * 10 + (10 if n % 2 == 0 else -10) for n in range(40)]
                 before = job.watermark
                 job.push(*times).epoch()
                 late = [(time, mark) for time, mark in job.output if time != "timer" and time <= mark]
                 assert late == []
                 assert job.watermark > before
-                # The part that is furthest behind ends at least six sevenths before the end.
+                # The partition that is furthest behind ends at least six sevenths before the end.
                 assert job.watermark >= start + 400 // parts - 40
                 start += 400
 
-    def test_one_without_records_holds_nothing_back(self, env):
+    def test_a_partition_without_records_does_not_block_the_watermark(self, env):
         with JobHarness(seen(env.from_collection([]).assign_timestamps_and_watermarks(bounded(0)))) as job:
             job.set_partitions(5)
             job.push(100, 200).epoch()
@@ -124,7 +124,7 @@ class TestParts:
 
 
 class Shelves(Source):
-    """Splits by name, each a list of records that grows while the test goes on; None ends a split."""
+    """Named splits, each a list of records that the test extends; None ends a split."""
 
     bounded = False
     shelves: dict = {}
@@ -154,7 +154,7 @@ class TestSplits:
     def job(self, env, strategy=None, **options):
         return JobHarness(seen(env.from_source(Shelves(), strategy or bounded(0), "shelves")), **options)
 
-    def test_a_source_with_watermarks_has_the_name_and_the_uid_that_it_was_given(self):
+    def test_a_source_with_watermarks_has_its_given_name_and_uid(self):
         env = StreamExecutionEnvironment.get_execution_environment()
         stream = env.from_source(Shelves(), bounded(0)).name("books").uid("books-1")
         env._graph.resolve_uids()
@@ -164,7 +164,7 @@ class TestSplits:
         ]
         assert stream.get_name() == "books"
 
-    def test_the_one_that_is_furthest_behind_counts(self, env, shelves):
+    def test_the_split_that_is_furthest_behind_determines_the_watermark(self, env, shelves):
         with self.job(env) as job:
             shelves["a"], shelves["b"] = [100], [50]
             job.epoch()
@@ -173,7 +173,7 @@ class TestSplits:
             job.epoch()
             assert job.watermark == 99
 
-    def test_a_silent_one_holds_back_over_epochs_and_crashes(self, env, shelves):
+    def test_a_silent_split_blocks_the_watermark_across_epochs_and_crashes(self, env, shelves):
         with self.job(env, parallelism=2) as job:
             shelves["a"], shelves["b"] = [100], [50]
             job.epoch()
@@ -183,7 +183,7 @@ class TestSplits:
                 job.crash()
             assert job.watermark == 49
 
-    def test_one_that_has_ended_holds_nothing_back(self, env, shelves):
+    def test_an_ended_split_does_not_block_the_watermark(self, env, shelves):
         with self.job(env) as job:
             shelves["a"], shelves["b"] = [100], [50, None]
             job.epoch()
@@ -192,7 +192,7 @@ class TestSplits:
             job.epoch()
             assert job.watermark == 199
 
-    def test_when_all_have_ended_the_furthest_counts_and_a_new_one_goes_on(self, env, shelves):
+    def test_the_largest_watermark_counts_when_all_splits_have_ended_and_a_new_one_continues(self, env, shelves):
         with self.job(env) as job:
             shelves["a"], shelves["b"] = [100, None], [50, None]
             job.epoch()
@@ -201,7 +201,7 @@ class TestSplits:
             job.epoch()
             assert job.watermark == 119
 
-    def test_a_new_one_behind_is_late_but_takes_nothing_back(self, env, shelves):
+    def test_a_new_split_that_is_behind_is_late_but_does_not_move_the_watermark_backwards(self, env, shelves):
         with self.job(env) as job:
             shelves["a"] = [100]
             job.epoch()
@@ -210,7 +210,7 @@ class TestSplits:
             assert job.watermark == 99
             assert (10, 99) in job.output
 
-    def test_an_idle_one_lets_the_others_go_on_and_an_epoch_is_run_for_it(self, env, shelves):
+    def test_an_idle_split_stops_blocking_the_others_and_an_epoch_runs_for_it(self, env, shelves):
         with self.job(env, bounded(0).with_idleness(Duration.of_seconds(10))) as job:
             job.set_clock(1000)
             shelves["a"], shelves["b"] = [100], [50]
@@ -225,7 +225,7 @@ class TestSplits:
             assert (job.watermark, job.epochs_run, job.next_wakeup) == (199, run + 1, 15_000)
             job.set_clock(12_000)
             assert job.epochs_run == run + 1
-            # Back again, behind: it is late, and counts when it has caught up.
+            # Back again but behind: the record is late, and the split counts once it has caught up.
             shelves["b"] += [60]
             job.epoch()
             assert (60, 199) in job.output
@@ -236,7 +236,7 @@ class TestSplits:
             job.epoch()
             assert job.watermark == 299
 
-    def test_all_idle_is_as_far_as_the_furthest_and_wakes_nobody_again(self, env, shelves):
+    def test_all_idle_splits_advance_to_the_largest_watermark_and_cause_no_further_wakeup(self, env, shelves):
         with self.job(env, bounded(0).with_idleness(Duration.of_seconds(10))) as job:
             job.set_clock(1000)
             shelves["a"], shelves["b"] = [100], [50]
@@ -250,7 +250,7 @@ class Known(Shelves):
 
 
 class StoodAt:
-    """What a task asks of the history of checkpoints."""
+    """The part of a checkpoint history that a task uses."""
 
     def __init__(self, times):
         self.times = lambda: times
@@ -275,7 +275,7 @@ def test_a_split_that_ends_after_the_epoch_of_its_last_record_is_reported(env, g
     assert (barrier.watermarks, barrier.idle) == ({"b": 49}, ["b"])
 
 
-class TestFunctionsInTheChainOfASource:
+class TestFunctionsInASourceChain:
     """They see the smallest watermark over all splits, and it never moves backwards."""
 
     class Watermarks(ProcessFunction):
@@ -285,18 +285,18 @@ class TestFunctionsInTheChainOfASource:
     def job(self, env, strategy=None):
         return JobHarness(env.from_source(Shelves(), strategy or bounded(0), "shelves").process(self.Watermarks()))
 
-    def test_of_splits_that_take_turns(self, env, shelves):
+    def test_a_function_sees_the_smallest_watermark_of_all_known_splits(self, env, shelves):
         with self.job(env) as job:
             shelves["a"], shelves["b"] = [100, 110], [50, 60]
             job.epoch()
-            # The second split is not known before its first record, and takes nothing back then.
+            # The second split is unknown before its first record, and then does not move the watermark backwards.
             assert job.output == [(100, LEAST), (110, 99), (50, 109), (60, 109)]
             shelves["a"].append(120)
             shelves["b"] += [130, 140]
             job.epoch()
             assert job.output[4:] == [(120, 109), (130, 119), (140, 119)]
 
-    def test_over_a_crash_and_a_new_split(self, env, shelves):
+    def test_a_function_sees_a_monotonic_watermark_across_a_crash_and_a_new_split(self, env, shelves):
         with self.job(env) as job:
             shelves["a"] = [100]
             job.epoch()
@@ -306,7 +306,7 @@ class TestFunctionsInTheChainOfASource:
             job.epoch()
             assert job.output == [(100, LEAST), (120, 99), (10, 119), (150, 119)]
 
-    def test_of_a_split_that_has_ended(self, env, shelves):
+    def test_a_function_sees_a_watermark_that_ignores_an_ended_split(self, env, shelves):
         with self.job(env) as job:
             shelves["a"], shelves["b"] = [100], [100]
             job.epoch()
@@ -316,8 +316,8 @@ class TestFunctionsInTheChainOfASource:
             assert job.output[2:] == [(150, 99), (200, 99), (300, 199)]
 
 
-class TestASourceThatKnowsItsTime:
-    def test_gives_timestamps_and_watermarks_itself(self, env):
+class TestSourceTime:
+    def test_a_source_can_assign_timestamps_and_emit_watermarks(self, env):
         class Known(Source):
             gives_time = True
 
@@ -333,7 +333,7 @@ class TestASourceThatKnowsItsTime:
             job.epoch()
             assert job.output == [(10, LEAST), ("timer", 10), (20, 15)]
 
-    def test_never_takes_a_watermark_back(self, env):
+    def test_a_sources_watermark_never_moves_backwards(self, env):
         class Watermarks(ProcessFunction):
             def process_element(self, value, ctx):
                 yield value, ctx.timer_service().current_watermark()
@@ -344,7 +344,7 @@ class TestASourceThatKnowsItsTime:
             job.push_watermark(50).push(2, timestamp=102).push_watermark(120).push(3, timestamp=121).epoch()
             assert job.output == [(1, 100), (2, 100), (3, 120)]
 
-    def test_cannot_end_the_input_itself(self, env):
+    def test_a_source_cannot_end_the_input(self, env):
         with JobHarness(seen(env.from_collection([]))) as job:
             job.push_watermark(2**63 - 1).epoch()
             assert job.watermark == 2**63 - 2
@@ -371,8 +371,8 @@ class Periodic(WatermarkGenerator):
         output.emit_watermark(self.furthest - 3)
 
 
-class TestGeneratorsOfTheUsersOwn:
-    def test_punctuated(self, env):
+class TestCustomGenerators:
+    def test_a_punctuated_generator_emits_watermarks_with_records(self, env):
         strategy = WatermarkStrategy.for_generator(Punctuated).with_timestamp_assigner(lambda value, timestamp: value)
         with JobHarness(seen(env.from_collection([]).assign_timestamps_and_watermarks(strategy))) as job:
             job.push(7, 20, 15, 23).epoch()
@@ -384,11 +384,11 @@ class TestGeneratorsOfTheUsersOwn:
                 (15, 20),
                 (23, 20),
             ]
-            # Set for a time that has passed: with the next watermark.
+            # A timer for a past time fires with the next watermark.
             job.push(30).epoch()
             assert job.output[6:] == [(30, 20), ("timer", 15), ("timer", 23), ("timer", 30)]
 
-    def test_periodic(self, env):
+    def test_a_periodic_generator_emits_watermarks_at_the_end_of_an_epoch(self, env):
         strategy = WatermarkStrategy.for_generator(Periodic).with_timestamp_assigner(lambda value, timestamp: value)
         with JobHarness(seen(env.from_collection([]).assign_timestamps_and_watermarks(strategy))) as job:
             job.push(7, 20, 15).epoch()
@@ -397,7 +397,7 @@ class TestGeneratorsOfTheUsersOwn:
             assert job.watermark == 17
 
 
-def test_the_smallest_of_two_sources_counts_everywhere_behind(env):
+def test_the_smallest_watermark_of_two_sources_counts_in_all_downstream_operators(env):
     left = env.from_collection([]).uid("left").assign_timestamps_and_watermarks(bounded(0))
     right = env.from_collection([]).uid("right").assign_timestamps_and_watermarks(bounded(0))
     stream = left.union(right).key_by(lambda v: v % 5).map(lambda v: v)
@@ -419,7 +419,7 @@ def test_an_assigner_behind_an_exchange_has_a_watermark_for_each_subtask(env):
         before = job.watermark_of("seen")
         assert before in (38, 39)
         job.crash()
-        # One of the two subtasks goes on alone: the other holds it back.
+        # Only one of the two subtasks continues: the other blocks it.
         job.push(100).epoch()
         assert job.watermark_of("seen") == before
 
@@ -439,16 +439,16 @@ def test_the_end_of_the_input_is_the_largest_watermark(env):
         (lambda: WatermarkStrategy.for_generator(Periodic()), "Give it the class itself"),
     ],
 )
-def test_strategies_that_cannot_be_are_refused(make, message):
+def test_invalid_strategies_are_refused(make, message):
     with pytest.raises(PenstockError, match=message):
         make()
 
 
-def test_a_timestamp_that_is_no_time_names_the_assigner(env):
+def test_an_invalid_timestamp_names_the_assigner(env):
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, timestamp: 1.5)
     stream = env.from_collection([1]).assign_timestamps_and_watermarks(strategy)
     with (
         JobHarness(stream) as job,
-        pytest.raises(PenstockError, match=r"gave 1\.5 as the timestamp.*int\(d\.timestamp"),
+        pytest.raises(PenstockError, match=r"returned 1\.5 as the timestamp.*int\(d\.timestamp"),
     ):
         job.epoch()

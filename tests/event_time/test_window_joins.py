@@ -1,4 +1,4 @@
-"""Window joins and co-groups in the harness, and against a plain product of lists."""
+"""Window joins and co-groups in the harness, compared with a plain product of lists."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ class Group(CoGroupFunction):
 
 
 class TestJoin:
-    def test_gives_each_pair_of_a_key_and_window_when_the_window_ends(self, env):
+    def test_a_join_emits_each_pair_of_a_key_and_window_when_the_window_ends(self, env):
         with JobHarness(keyed(env).window(TENS).apply(pair)) as job:
             one(job, "a", "l1", 1)
             one(job, "a", "l2", 9)
@@ -85,7 +85,7 @@ class TestJoin:
             watermark(job, END)
             assert len(job.output) == 4
 
-    def test_results_have_the_last_time_of_the_window(self, env):
+    def test_results_have_the_last_timestamp_of_the_window(self, env):
         class Look(ProcessFunction):
             def process_element(self, value, ctx):
                 yield value, ctx.timestamp()
@@ -96,7 +96,7 @@ class TestJoin:
             watermark(job, END)
             assert job.output == [(("l", "r"), 9)]
 
-    def test_takes_functions_of_every_kind(self, env):
+    def test_a_join_accepts_functions_of_every_kind(self, env):
         class Join(JoinFunction):
             def join(self, first, second):
                 return first[1] + second[1]
@@ -126,7 +126,7 @@ class TestJoin:
                 watermark(job, END)
                 assert sorted(job.output) == expected
 
-    def test_a_function_may_hold_state_of_the_key(self, env):
+    def test_a_join_function_can_hold_keyed_state(self, env):
         class Count(JoinFunction):
             def open(self, runtime_context):
                 self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
@@ -142,7 +142,7 @@ class TestJoin:
             watermark(job, END)
             assert job.output == [1, 2, 3]
 
-    def test_windows_of_processing_time_need_no_timestamps(self, env):
+    def test_processing_time_windows_need_no_timestamps(self, env):
         windows = keyed(env).window(TumblingProcessingTimeWindows.of(Time.seconds(1)))
         with JobHarness(windows.apply(pair)) as job:
             job.set_clock(500).push(("a", "l"), source="one").push(("a", "r"), source="two").epoch()
@@ -159,7 +159,7 @@ class TestJoin:
             job.push_watermark(9, source="two").epoch()
             assert job.output == [("l", "r")]
 
-    def test_keys_and_types_of_the_streams_may_differ(self, env):
+    def test_keys_and_types_of_the_streams_can_differ(self, env):
         clicks = env.from_collection([]).uid("one").map(Parse())
         buys = env.from_collection([]).uid("two").map(lambda v: v, output_type=Types.TUPLE([Types.STRING()] * 2))
         stream = clicks.join(buys).where(lambda click: click.user).equal_to(first).window(TENS)
@@ -187,7 +187,7 @@ class Parse(MapFunction):
 
 
 class TestCoGroup:
-    def test_gives_what_a_window_has_of_each_also_where_one_has_nothing(self, env):
+    def test_a_co_group_emits_the_records_of_each_stream_even_if_one_has_none(self, env):
         with JobHarness(keyed(env, "co_group").window(TENS).apply(Group())) as job:
             one(job, "a", "l1", 1)
             one(job, "a", "l2", 2)
@@ -197,7 +197,7 @@ class TestCoGroup:
             watermark(job, END)
             assert sorted(job.output) == [([], ["r"]), (["l"], []), (["l1", "l2"], ["r"])]
 
-    def test_takes_a_plain_function(self, env):
+    def test_a_co_group_accepts_a_plain_function(self, env):
         stream = keyed(env, "co_group").window(TENS)
         with JobHarness(stream.apply(lambda first, second: [(len(list(first)), len(list(second)))])) as job:
             one(job, "a", "l", 1)
@@ -227,7 +227,7 @@ class TestCoGroup:
             job.epoch()
             assert job.output == [(["l1", "l2"], ["r"])]
 
-    def test_evictors_take_from_both_streams_together(self, env):
+    def test_evictors_remove_from_both_streams_together(self, env):
         stream = keyed(env, "co_group").window(TENS).evictor(CountEvictor.of(2)).apply(Group())
         with JobHarness(stream) as job:
             one(job, "a", "l1", 1)
@@ -238,7 +238,7 @@ class TestCoGroup:
             watermark(job, END)
             assert job.output == [(["l2"], ["r"])]
 
-    def test_assigners_are_told_which_stream_a_record_is_of(self, env):
+    def test_assigners_see_the_stream_of_a_record(self, env):
         def gap(tagged):
             return 5 if tagged.is_one() and tagged.get_two() is None and tagged.get_one()[1] == "short" else 50
 
@@ -250,7 +250,7 @@ class TestCoGroup:
             watermark(job, END)
             assert sorted(job.output) == [(["l"], ["r"]), (["short"], [])]
 
-    def test_a_late_record_fires_again_within_the_allowed_lateness_and_is_dropped_after(self, env):
+    def test_a_late_record_fires_again_within_the_allowed_lateness_and_is_dropped_afterwards(self, env):
         stream = keyed(env, "co_group").window(TENS).allowed_lateness(5).apply(Group()).uid("group")
         with JobHarness(stream) as job:
             one(job, "a", "l", 1)
@@ -279,7 +279,7 @@ def gap_of(function):
 class TestRecovery:
     @pytest.mark.parametrize("backend", BACKENDS)
     @pytest.mark.parametrize("point", ["source.processed", "level1.snapshot", "driver.collected", "driver.committed"])
-    def test_crashes_lost_replicas_and_a_rescale_change_nothing(self, env, backend, point):
+    def test_crashes_lost_replicas_and_a_rescale_do_not_change_results(self, env, backend, point):
         def fill(job, times):
             for time in times:
                 one(job, time % 3, time, time)
@@ -309,7 +309,7 @@ events = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 80)), max_size=20)
 
 
 def in_disorder(records):
-    """No record is further behind the greatest time before it than DISORDER allows."""
+    """Reorder records within DISORDER: each is at most that far behind the greatest time before it."""
     ordered = sorted(records, key=lambda record: record[1])
     kept, greatest = [], None
     for record in [*ordered[::2], *ordered[1::2]]:
@@ -320,7 +320,7 @@ def in_disorder(records):
 
 
 def sessions(lefts, rights, gap):
-    """(key, window) of every record, by its place: a session ends where nothing comes for `gap`."""
+    """Return a function from a record to the start of its session, which ends when nothing arrives for `gap`."""
     times = defaultdict(set)
     for key, time in [*lefts, *rights]:
         times[key].add(time)
@@ -358,7 +358,7 @@ ASSIGNERS = {
     backend=st.sampled_from(BACKENDS),
     partitions=st.sampled_from([1, 3]),
 )
-def test_joins_and_co_groups_are_those_of_plain_lists(
+def test_joins_and_co_groups_equal_those_of_plain_lists(
     assigner, lefts, rights, parallelism, per_epoch, backend, partitions
 ):
     windows, oracle = ASSIGNERS[assigner]
@@ -392,7 +392,7 @@ def test_joins_and_co_groups_are_those_of_plain_lists(
 
 
 class TestMistakes:
-    def test_a_step_left_out_is_named(self, env):
+    def test_the_error_names_a_missing_step(self, env):
         streams = env.from_collection([]).join(env.from_collection([]))
         with pytest.raises(GraphError, match=r"equal_to was called on a join before where\(") as caught:
             streams.equal_to(first)
@@ -404,11 +404,11 @@ class TestMistakes:
         with pytest.raises(GraphError, match=r"apply was called on a join before window\(assigner\)"):
             streams.where(first).equal_to(first).apply(pair)
 
-    def test_windows_that_are_none(self, env):
+    def test_an_invalid_window_assigner_is_refused(self, env):
         with pytest.raises(GraphError, match="window needs a WindowAssigner, not int"):
             keyed(env).window(10)
 
-    def test_functions_of_another_kind(self, env):
+    def test_a_function_of_another_kind_is_refused(self, env):
         with pytest.raises(GraphError, match="apply needs a JoinFunction or a function"):
             keyed(env).window(TENS).apply(Group())
         with pytest.raises(GraphError, match="apply needs a CoGroupFunction or a function"):
@@ -420,20 +420,20 @@ class TestMistakes:
         with pytest.raises(GraphError, match="equal_to needs a KeySelector or a function, not int"):
             env.from_collection([]).join(env.from_collection([])).where(first).equal_to(0)
 
-    def test_what_is_no_stream_or_of_another_program(self, env):
+    def test_an_invalid_stream_is_refused(self, env):
         with pytest.raises(GraphError, match="joined with another stream, not with list"):
             env.from_collection([]).join([1])
         with pytest.raises(GraphError, match="of one environment"):
             env.from_collection([]).co_group(StreamExecutionEnvironment().from_collection([]))
 
-    def test_a_result_that_cannot_be_iterated(self, env):
+    def test_a_result_that_cannot_be_iterated_is_refused(self, env):
         with JobHarness(keyed(env, "co_group").window(TENS).apply(lambda first, second: 1).uid("group")) as job:
             one(job, "a", "l", 1)
             with pytest.raises(UserFunctionFailed, match="returned int from co_group, which must yield its results"):
                 watermark(job, END)
 
-    def test_a_record_without_a_time(self, env):
+    def test_a_record_without_a_timestamp_is_refused(self, env):
         with JobHarness(keyed(env).window(TENS).apply(pair).name("pairs").uid("pairs-1")) as job:
             job.push(("a", 1), source="two")
-            with pytest.raises(UserFunctionFailed, match=r"without a timestamp came to 'pairs' \(uid 'pairs-1'\)"):
+            with pytest.raises(UserFunctionFailed, match=r"without a timestamp reached 'pairs' \(uid 'pairs-1'\)"):
                 job.epoch()

@@ -61,7 +61,9 @@ def add(first, second):
 
 class TestTriggers:
     @pytest.mark.parametrize("records", [None, 1])
-    def test_count_fires_with_all_records_so_far_and_purging_with_those_since(self, env, records):
+    def test_a_count_trigger_fires_with_all_records_and_a_purging_one_with_those_since_the_last_firing(
+        self, env, records
+    ):
         windows = keyed(env).window(GlobalWindows.create())
         with JobHarness(windows.trigger(CountTrigger.of(2)).apply(held)) as job:
             assert job.push(*[("a", n) for n in range(5)]).run(records) == [[0, 1], [0, 1, 2, 3]]
@@ -69,7 +71,7 @@ class TestTriggers:
         with JobHarness(windows.trigger(PurgingTrigger.of(CountTrigger.of(2))).apply(held)) as job:
             assert job.push(*[("a", n) for n in range(5)]).run(records) == [[0, 1], [2, 3]]
 
-    def test_count_adds_up_over_sessions_that_merge(self, env):
+    def test_a_count_trigger_adds_up_counts_of_merged_sessions(self, env):
         windows = keyed(env).window(EventTimeSessionWindows.with_gap(5)).trigger(CountTrigger.of(3))
         with JobHarness(windows.apply(held)) as job:
             job.push(("a", 1), timestamp=0).epoch()
@@ -77,13 +79,13 @@ class TestTriggers:
             job.push(("a", 3), timestamp=4).epoch()
             assert job.output == [[1, 2, 3]]
 
-    def test_never_fires_never(self, env):
+    def test_a_never_trigger_never_fires(self, env):
         with JobHarness(keyed(env).time_window(10).trigger(NeverTrigger()).apply(held)) as job:
             assert job.push(("a", 1), timestamp=1).end().output == []
             assert job.timers() == []
 
     @pytest.mark.parametrize("records", [None, 1])
-    def test_continuous_event_time_fires_every_interval_and_at_the_end(self, env, records):
+    def test_a_continuous_event_time_trigger_fires_every_interval_and_at_the_end(self, env, records):
         windows = keyed(env).window(TumblingEventTimeWindows.of(10))
         with JobHarness(windows.trigger(ContinuousEventTimeTrigger.of(Time.milliseconds(4))).reduce(add)) as job:
             job.push(("a", 1), timestamp=1).push_watermark(4).push(("a", 2), timestamp=6).push_watermark(8)
@@ -93,15 +95,15 @@ class TestTriggers:
             assert job.timers() == []
 
     @pytest.mark.parametrize("records", [None, 1])
-    def test_continuous_event_time_on_a_global_window_ends_with_the_input(self, env, records):
+    def test_a_continuous_event_time_trigger_on_a_global_window_ends_with_the_input(self, env, records):
         windows = keyed(env).window(GlobalWindows.create())
         with JobHarness(windows.trigger(ContinuousEventTimeTrigger.of(Time.hours(1))).reduce(add)) as job:
             job.push(("a", 1), timestamp=1).push(("a", 2), timestamp=2).push(("b", 5), timestamp=9_000_000)
             job.run(records)
-            # At the next full hour, and when all time is over.
+            # At the next full hour, and at the end of time.
             assert sorted(job.output) == [("a", 3), ("a", 3), ("b", 5), ("b", 5)]
 
-    def test_continuous_event_time_on_a_global_window_fires_every_interval_before(self, env):
+    def test_a_continuous_event_time_trigger_on_a_global_window_fires_every_interval_before_the_end(self, env):
         windows = keyed(env).window(GlobalWindows.create())
         trigger = PurgingTrigger.of(ContinuousEventTimeTrigger.of(10))
         with JobHarness(windows.trigger(trigger).reduce(add)) as job:
@@ -111,7 +113,7 @@ class TestTriggers:
             assert job.output == [("a", 3), ("a", 1), ("a", 2)]
             assert job.end().output == [("a", 3), ("a", 1), ("a", 2), ("a", 1)]
 
-    def test_a_trigger_that_sets_timers_without_end_is_an_error_at_the_end_of_the_input(self, env):
+    def test_a_trigger_that_sets_endless_timers_is_an_error_at_the_end_of_the_input(self, env):
         class Again(CountTrigger):
             def on_element(self, element, timestamp, window, ctx):
                 ctx.register_event_time_timer(timestamp + 1)
@@ -126,7 +128,7 @@ class TestTriggers:
             with pytest.raises(UserFunctionFailed, match=r"uid 'w'[\s\S]*without end, at the end of the input"):
                 job.run()
 
-    def test_continuous_event_time_goes_on_when_sessions_merge(self, env):
+    def test_a_continuous_event_time_trigger_continues_when_sessions_merge(self, env):
         windows = keyed(env).window(EventTimeSessionWindows.with_gap(10)).trigger(ContinuousEventTimeTrigger.of(20))
         with JobHarness(windows.reduce(add)) as job:
             job.push(("a", 1), timestamp=11).push(("a", 2), timestamp=25).push(("a", 4), timestamp=18).epoch()
@@ -136,14 +138,14 @@ class TestTriggers:
             assert job.output == [("a", 7), ("a", 7)]
             assert job.timers() == []
 
-    def test_continuous_processing_time_fires_every_interval_of_the_clock(self, env):
+    def test_a_continuous_processing_time_trigger_fires_every_interval_of_the_clock(self, env):
         windows = keyed(env).window(TumblingProcessingTimeWindows.of(Time.seconds(1)))
         with JobHarness(
             windows.trigger(ContinuousProcessingTimeTrigger.of(Duration.of_millis(300))).reduce(add)
         ) as job:
             job.set_clock(1000).push(("a", 1)).epoch()
             job.set_clock(1250).push(("a", 2)).epoch()
-            # Every full 300 ms of the clock: at 1200, and not before 1500 again.
+            # Every full 300 ms of the clock: at 1200, and then not before 1500.
             assert job.output == [("a", 1)]
             job.set_clock(1600)
             assert job.output == [("a", 1), ("a", 3)]
@@ -151,14 +153,14 @@ class TestTriggers:
             assert job.output == [("a", 1), ("a", 3), ("a", 3), ("a", 3)]
             assert job.timers() == []
 
-    def test_delta_fires_when_a_record_is_far_from_the_last_it_fired_with(self, env):
+    def test_a_delta_trigger_fires_when_a_record_is_far_from_that_of_the_last_firing(self, env):
         trigger = DeltaTrigger.of(5, lambda old, new: new[1] - old[1])
         with JobHarness(keyed(env).window(GlobalWindows.create()).trigger(trigger).apply(held)) as job:
             assert job.push(*[("a", n) for n in (0, 3, 6, 7, 11, 12)]).run(1) == [[0, 3, 6], [0, 3, 6, 7, 11, 12]]
 
-    def test_of_ones_own_with_state_and_timers(self, env):
+    def test_a_custom_trigger_can_use_state_and_timers(self, env):
         class EarlyAndLate(Trigger):
-            """Fires with the first record, then when the watermark is at the window's end, and throws all away."""
+            """Fires with the first record, then fires and purges when the watermark reaches the window's end."""
 
             first = ValueStateDescriptor("first", Types.BOOLEAN())
 
@@ -187,7 +189,7 @@ class TestTriggers:
             job.push(("a", 1), timestamp=1).push(("a", 2), timestamp=2).push(("a", 3), timestamp=12)
             assert job.run(1) == [[1], [3], [1, 2], [3]]
 
-    def test_of_ones_own_may_merge_lists_and_aggregates(self, env):
+    def test_a_custom_trigger_can_merge_lists_and_aggregates(self, env):
         class Longest(AggregateFunction):
             def create_accumulator(self):
                 return 0
@@ -205,7 +207,7 @@ class TestTriggers:
         longest = AggregatingStateDescriptor("longest", Longest(), Types.LONG())
 
         class AllThree(EventTimeTrigger):
-            """Fires with the record after which its states know of all three lengths."""
+            """Fires with the record after which its states contain all three lengths."""
 
             def on_element(self, element, timestamp, window, ctx):
                 ctx.get_partitioned_state(lengths).add(element[1])
@@ -222,31 +224,31 @@ class TestTriggers:
             job.push(("a", 1), timestamp=0).push(("a", 3), timestamp=8).push(("a", 2), timestamp=4).epochs(1)
             assert [sorted(row) for row in job.output] == [[1, 2, 3]]
 
-    def test_a_result_that_is_none_is_refused(self, env):
+    def test_a_trigger_result_of_none_is_refused(self, env):
         class Forgetful(CountTrigger):
             def on_element(self, element, timestamp, window, ctx):
                 pass
 
         with (
             JobHarness(keyed(env).time_window(10).trigger(Forgetful(1)).apply(held)) as job,
-            pytest.raises(UserFunctionFailed, match="Forgetful gave None; a trigger gives a TriggerResult"),
+            pytest.raises(UserFunctionFailed, match="Forgetful returned None; a trigger must return a TriggerResult"),
         ):
             job.push(("a", 1), timestamp=1).epoch()
 
 
 class TestEvictors:
     @pytest.mark.parametrize("records", [None, 1])
-    def test_a_window_forgets_what_is_evicted_for_good(self, env, records):
+    def test_evicted_records_are_removed_permanently(self, env, records):
         windows = keyed(env).window(GlobalWindows.create()).trigger(CountTrigger.of(2)).evictor(CountEvictor.of(3))
         with JobHarness(windows.apply(held)) as job:
             assert job.push(*[("a", n) for n in range(6)]).run(records) == [[0, 1], [1, 2, 3], [3, 4, 5]]
 
-    def test_after_the_function(self, env):
+    def test_an_evictor_can_evict_after_the_function(self, env):
         windows = keyed(env).window(GlobalWindows.create()).trigger(CountTrigger.of(2))
         with JobHarness(windows.evictor(CountEvictor.of(1, True)).apply(held)) as job:
             assert job.push(*[("a", n) for n in range(6)]).run(1) == [[0, 1], [1, 2, 3], [3, 4, 5]]
 
-    def test_by_time_and_by_delta(self, env):
+    def test_time_and_delta_evictors_remove_distant_records(self, env):
         windows = keyed(env).time_window(100).evictor(TimeEvictor.of(Time.milliseconds(10)))
         with JobHarness(windows.apply(held)) as job:
             for time in (5, 50, 45, 40):
@@ -256,12 +258,12 @@ class TestEvictors:
         with JobHarness(windows.evictor(DeltaEvictor.of(3, lambda a, b: abs(a[1] - b[1]))).apply(held)) as job:
             assert job.push(*[("a", n) for n in (1, 9, 5, 8)], timestamp=1).run(2) == [[9, 8]]
 
-    def test_reduce_and_aggregate_then_go_over_what_is_left(self, env):
+    def test_reduce_and_aggregate_use_the_remaining_records(self, env):
         windows = keyed(env).window(GlobalWindows.create()).trigger(CountTrigger.of(2)).evictor(CountEvictor.of(3))
         with JobHarness(windows.reduce(add)) as job:
             assert job.push(*[("a", n) for n in range(6)]).run(1) == [("a", 1), ("a", 6), ("a", 12)]
 
-    def test_of_ones_own_see_timestamps_and_times(self, env):
+    def test_a_custom_evictor_sees_timestamps_and_the_watermark(self, env):
         class Odd(Evictor):
             def evict_before(self, elements, size, window, evictor_context):
                 assert size == len(elements)
@@ -277,10 +279,10 @@ class TestEvictors:
             assert job.run(1) == [[1, 3]]
 
     @pytest.mark.parametrize("evictor", [None, CountEvictor.of(10)])
-    def test_what_a_function_does_to_records_stays_with_it(self, env, evictor):
+    def test_changes_made_by_a_function_do_not_affect_stored_records(self, env, evictor):
         def spoil(key, window, inputs):
             for each in inputs:
-                each[1].append("spoilt")
+                each[1].append("changed")
             return [len(each[1]) for each in inputs]
 
         windows = keyed(env).window(GlobalWindows.create()).trigger(CountTrigger.of(1))
@@ -289,7 +291,7 @@ class TestEvictors:
         with JobHarness(windows.apply(spoil)) as job:
             assert job.push(("a", []), ("a", []), ("a", [])).run() == [1, 1, 1, 1, 1, 1]
 
-    def test_in_sessions(self, env):
+    def test_an_evictor_works_with_sessions(self, env):
         windows = keyed(env).window(EventTimeSessionWindows.with_gap(5)).evictor(CountEvictor.of(2))
         with JobHarness(windows.apply(held)) as job:
             for time in (0, 4, 8):
@@ -303,7 +305,7 @@ LATE = OutputTag("late")
 class TestLateRecords:
     @pytest.mark.parametrize("assigner", [TumblingEventTimeWindows.of(10), SlidingEventTimeWindows.of(10, 5)])
     @pytest.mark.parametrize("how", ["reduce", "apply"])
-    def test_are_dropped_and_counted(self, env, assigner, how):
+    def test_late_records_are_dropped_and_counted(self, env, assigner, how):
         windows = keyed(env).window(assigner)
         stream = windows.reduce(add) if how == "reduce" else windows.apply(held)
         with JobHarness(stream.uid("w")) as job:
@@ -315,7 +317,7 @@ class TestLateRecords:
             assert job.metrics()["w.numLateRecordsDropped"] == 3
 
     @pytest.mark.parametrize("lateness", [0, 5])
-    def test_go_to_a_side_output_with_their_timestamps(self, env, lateness):
+    def test_late_records_go_to_a_side_output_with_their_timestamps(self, env, lateness):
         class Stamp(ProcessFunction):
             def process_element(self, value, ctx):
                 yield value, ctx.timestamp()
@@ -330,14 +332,14 @@ class TestLateRecords:
             assert job.output == (dropped if lateness else [(("a", 2), 2), (("a", 8), 9), *dropped])
             assert job.metrics()["w.numLateRecordsDropped"] == 0
 
-    def test_a_record_is_late_only_for_windows_that_are_over(self, env):
+    def test_a_record_is_late_only_for_windows_that_have_ended(self, env):
         with JobHarness(keyed(env).window(SlidingEventTimeWindows.of(10, 5)).reduce(add).uid("w")) as job:
             job.push_watermark(11).push(("a", 1), timestamp=7).push(("a", 2), timestamp=4).push_watermark(30).epoch()
             assert job.output == [("a", 1)]
             assert job.metrics()["w.numLateRecordsDropped"] == 1
 
     @pytest.mark.parametrize("records", [None, 1])
-    def test_that_are_allowed_make_the_window_fire_again(self, env, records):
+    def test_a_late_record_within_the_allowed_lateness_makes_the_window_fire_again(self, env, records):
         windows = keyed(env).window(TumblingEventTimeWindows.of(10)).allowed_lateness(Duration.of_millis(5))
         with JobHarness(windows.reduce(add).uid("w")) as job:
             job.push(("a", 1), timestamp=1).push_watermark(9).push(("a", 2), timestamp=2).push_watermark(13)
@@ -347,7 +349,7 @@ class TestLateRecords:
             assert job.timers() == []
             assert job.metrics()["w.numLateRecordsDropped"] == 1
 
-    def test_a_late_session_is_dropped_unless_it_touches_one_that_is_open(self, env):
+    def test_a_late_session_is_dropped_unless_it_touches_an_open_one(self, env):
         windows = keyed(env).window(EventTimeSessionWindows.with_gap(5)).side_output_late_data(LATE)
         stream = windows.process(Both())
         both = stream.union(stream.get_side_output(LATE).map(lambda value: ("late", value[1])))
@@ -363,7 +365,7 @@ class Both(ProcessWindowFunction):
 
 
 class OwnAssigner(WindowAssigner[tuple, TimeWindow]):
-    """The window that the record itself names."""
+    """Assigns the window that the record itself names."""
 
     def assign_windows(self, element, timestamp, context):
         return [TimeWindow(*element[2])]
@@ -378,27 +380,27 @@ class OwnAssigner(WindowAssigner[tuple, TimeWindow]):
         return True
 
 
-class TestAssignersOfOnesOwn:
-    def test_give_windows_as_they_like(self, env):
+class TestCustomAssigners:
+    def test_a_custom_assigner_can_assign_any_windows(self, env):
         with JobHarness(keyed(env).window(OwnAssigner()).apply(held)) as job:
             job.push(("a", 1, (0, 5)), ("a", 2, (3, 8)), ("a", 4, (0, 5)), timestamp=1)
             assert job.run(1) == [[1, 4], [2]]
 
-    def test_that_give_other_windows_than_they_say_are_refused(self, env):
-        class Liar(OwnAssigner):
+    def test_an_assigner_that_returns_windows_of_another_kind_is_refused(self, env):
+        class Mismatched(OwnAssigner):
             def assign_windows(self, element, timestamp, context):
                 return [CountWindow(1)]
 
         with (
-            JobHarness(keyed(env).window(Liar()).apply(held)) as job,
-            pytest.raises(UserFunctionFailed, match=r"gave CountWindow\(id=1\)"),
+            JobHarness(keyed(env).window(Mismatched()).apply(held)) as job,
+            pytest.raises(UserFunctionFailed, match=r"returned CountWindow\(id=1\)"),
         ):
             job.push(("a", 1), timestamp=1).epoch()
 
 
 class TestMistakes:
     @pytest.mark.parametrize("how", ["reduce", "apply"])
-    def test_records_without_timestamps_name_the_operator_and_the_cure(self, env, how):
+    def test_records_without_timestamps_name_the_operator_and_the_fix(self, env, how):
         windows = env.from_collection([("a", 1)]).key_by(lambda value: value[0]).time_window(10)
         stream = (windows.reduce(add) if how == "reduce" else windows.apply(held)).name("hourly").uid("h-1")
         with (
@@ -407,7 +409,7 @@ class TestMistakes:
         ):
             job.epoch()
 
-    def test_some_records_without_timestamps_too(self, env):
+    def test_a_single_record_without_a_timestamp_is_refused(self, env):
         with (
             JobHarness(keyed(env).time_window(10).reduce(add)) as job,
             pytest.raises(UserFunctionFailed, match="assign_timestamps_and_watermarks"),
@@ -415,7 +417,7 @@ class TestMistakes:
             job.push(("a", 1), timestamp=1).push(("a", 2)).epoch()
 
     @pytest.mark.parametrize("lateness", [0, 1])
-    def test_a_value_that_is_not_of_the_declared_type_names_the_state(self, env, lateness):
+    def test_a_value_that_does_not_match_the_declared_type_names_the_state(self, env, lateness):
         stream = env.from_collection([], type_info=Types.LONG()).key_by(lambda value: 0).time_window(10)
         with (
             JobHarness(stream.allowed_lateness(lateness).reduce(lambda a, b: "x")) as job,
@@ -423,7 +425,7 @@ class TestMistakes:
         ):
             job.push(1, 2, timestamp=1).epoch()
 
-    def test_functions_of_another_kind_are_refused(self, env):
+    def test_a_function_of_another_kind_is_refused(self, env):
         class Applied(WindowFunction):
             def apply(self, key, window, inputs):
                 return []
@@ -433,7 +435,7 @@ class TestMistakes:
                 return []
 
         windows = keyed(env).time_window(10)
-        for call, says in [
+        for call, message in [
             (lambda: windows.process(Applied()), "process needs a ProcessWindowFunction or a function, not Applied"),
             (lambda: windows.apply(OfAll()), "apply needs a WindowFunction or a function, not OfAll"),
             (lambda: windows.apply(Applied), r"got the class Applied.*Write apply\(Applied\(\)\)"),
@@ -453,10 +455,10 @@ class TestMistakes:
                 "DeltaTrigger cannot be the trigger of EventTimeSessionWindows",
             ),
         ]:
-            with pytest.raises(GraphError, match=says):
+            with pytest.raises(GraphError, match=message):
                 call()
 
-    def test_a_failing_function_is_shown_with_its_record(self, env):
+    def test_a_failing_function_is_reported_with_its_record(self, env):
         def fails(first, second):
             raise ValueError("no")
 

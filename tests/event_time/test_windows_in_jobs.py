@@ -1,4 +1,4 @@
-"""Windows in whole jobs: what they give, whatever the epochs, crashes and parallelism."""
+"""Windows in complete jobs: their results for any epochs, crashes and parallelism."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def keyed(env):
 
 
 class Show(ProcessWindowFunction[tuple, tuple, str, TimeWindow]):
-    """(key, start, end, what the window holds)"""
+    """Yields (key, start, end, values of the window)."""
 
     def process(self, key, context, elements):
         yield key, context.window().start, context.window().end, [element[1] for element in elements]
@@ -68,7 +68,7 @@ def first_field(first, second):
 
 
 def entries(job, operator="w"):
-    """How many entries the operator has in committed state: values, timers, elements."""
+    """Return the number of entries in the operator's committed state: values, timers and elements."""
     with job.committed().reading(None, operator) as (overlay, replicas):
         readers = ((group, replicas.reader(group)) for group in range(overlay.max_parallelism))
         return sum(len(list(reader.scan(group.to_bytes(2, "big")))) for group, reader in readers if reader is not None)
@@ -82,7 +82,7 @@ class Stamp(ProcessFunction):
 class TestTumblingWindows:
     @pytest.mark.parametrize("backend", ["memory", "filesystem", "rocksdb"])
     @pytest.mark.parametrize("epochs", ["one", "many"])
-    def test_fire_once_with_all_their_records_when_the_watermark_passes(self, env, backend, epochs):
+    def test_a_tumbling_window_fires_once_with_all_its_records_when_the_watermark_passes(self, env, backend, epochs):
         stream = keyed(env).window(TumblingEventTimeWindows.of(Time.milliseconds(10))).process(Show())
         with JobHarness(stream, backend=backend) as job:
             job.push(("a", 1), timestamp=1).push(("b", 2), timestamp=3).push(("a", 3), timestamp=9)
@@ -97,7 +97,7 @@ class TestTumblingWindows:
 
     @pytest.mark.parametrize("lateness", [0, 1])
     @pytest.mark.parametrize("accumulator_type", [None, Types.LIST(Types.LONG())])
-    def test_aggregate_with_a_mutable_accumulator_that_does_not_leak(self, env, lateness, accumulator_type):
+    def test_a_mutable_accumulator_does_not_leak_between_windows(self, env, lateness, accumulator_type):
         windows = keyed(env).window(TumblingEventTimeWindows.of(10)).allowed_lateness(lateness)
         with JobHarness(windows.aggregate(Mean(), accumulator_type=accumulator_type)) as job:
             for number in range(4):
@@ -107,7 +107,7 @@ class TestTumblingWindows:
             assert sorted(job.output) == [1.5, 15.0, 100.0]
 
     @pytest.mark.parametrize("lateness", [0, 1])
-    def test_results_are_at_the_end_of_the_window_so_that_windows_can_follow(self, env, lateness):
+    def test_results_have_the_last_timestamp_of_the_window_so_windows_can_follow(self, env, lateness):
         inner = keyed(env).window(TumblingEventTimeWindows.of(10)).allowed_lateness(lateness).reduce(first_field)
         outer = inner.key_by(lambda value: 0).window(TumblingEventTimeWindows.of(20)).process(Show())
         with JobHarness(outer, parallelism=2) as job:
@@ -116,7 +116,7 @@ class TestTumblingWindows:
             assert [(row[1], sorted(row[3])) for row in job.output] == [(0, [1, 2, 4]), (20, [8])]
 
     @pytest.mark.parametrize("point", ["level1.processed", "level1.snapshot", "driver.collected"])
-    def test_a_crash_in_the_epoch_that_fires_changes_nothing(self, env, point):
+    def test_a_crash_in_the_firing_epoch_does_not_change_results(self, env, point):
         stream = keyed(env).window(TumblingEventTimeWindows.of(10)).reduce(first_field)
         with JobHarness(stream, backend="filesystem") as job:
             job.push(("a", 1), ("b", 2), timestamp=1).epoch()
@@ -128,7 +128,7 @@ class TestTumblingWindows:
             assert sorted(job.output) == [("a", 4), ("a", 5), ("b", 2)]
 
     @pytest.mark.parametrize("contents", ["accumulators", "records"])
-    def test_go_on_at_another_parallelism(self, env, contents):
+    def test_windows_continue_at_another_parallelism(self, env, contents):
         def build(env):
             windows = keyed(env).window(TumblingEventTimeWindows.of(10))
             return windows.reduce(first_field) if contents == "accumulators" else windows.process(Show())
@@ -147,7 +147,7 @@ class TestTumblingWindows:
             assert len(job.output) == 20
 
     @pytest.mark.parametrize("how", ["fast", "with lateness", "records", "evicting", "sessions"])
-    def test_leave_nothing_in_state(self, env, how):
+    def test_ended_windows_leave_nothing_in_state(self, env, how):
         windows = keyed(env).window(
             EventTimeSessionWindows.with_gap(5) if how == "sessions" else TumblingEventTimeWindows.of(10)
         )
@@ -164,7 +164,7 @@ class TestTumblingWindows:
             job.push_watermark(8).push_watermark(1000).epoch()
             assert entries(job) == 0
 
-    def test_results_are_at_the_end_of_the_window_whatever_made_it_fire(self, env):
+    def test_results_have_the_last_timestamp_of_the_window_for_any_trigger(self, env):
         windows = keyed(env).window(TumblingEventTimeWindows.of(10)).allowed_lateness(100)
         stream = windows.trigger(CountTrigger.of(1)).reduce(first_field).process(Stamp())
         with JobHarness(stream) as job:
@@ -172,12 +172,12 @@ class TestTumblingWindows:
             job.epoch()
             assert job.output == [(("a", 1), 9), (("a", 3), 9), (("b", 4), 29)]
 
-    def test_of_records_keep_the_timestamp_of_the_one_that_filled_them(self, env):
+    def test_results_of_count_windows_have_the_timestamp_of_the_record_that_filled_them(self, env):
         with JobHarness(keyed(env).count_window(2).sum(1).process(Stamp())) as job:
             job.push(("a", 1), timestamp=3).push(("a", 2), timestamp=4).epoch()
             assert job.output == [(("a", 3), 4)]
 
-    def test_a_lateness_may_be_added_later(self, env):
+    def test_an_allowed_lateness_can_be_added_later(self, env):
         first = JobHarness(keyed(env).window(TumblingEventTimeWindows.of(10)).reduce(first_field).uid("w"))
         first.push(("a", 1), timestamp=5).epoch()
         env = StreamExecutionEnvironment.get_execution_environment()
@@ -186,7 +186,7 @@ class TestTumblingWindows:
             job.push(("a", 2), timestamp=5).push_watermark(10).push(("a", 4), timestamp=5).push_watermark(50).epoch()
             assert job.output == [("a", 3), ("a", 7)]
 
-    def test_time_windows_are_those_of_event_time(self, env):
+    def test_time_window_uses_event_time(self, env):
         with JobHarness(keyed(env).time_window(Time.milliseconds(10)).sum(1)) as job:
             job.push(("a", 1), ("a", 2), timestamp=3).push(("a", 3), timestamp=12).end()
             assert job.output == [("a", 3), ("a", 3)]
@@ -195,7 +195,7 @@ class TestTumblingWindows:
             job.push(("a", 1), ("a", 2), timestamp=3).push(("a", 3), timestamp=7).end()
             assert job.output == [("a", 2), ("a", 3), ("a", 3)]
 
-    def test_rolling_aggregates_of_a_field(self, env):
+    def test_rolling_aggregates_of_a_field_are_computed_per_window(self, env):
         records = [("a", 3, "x"), ("a", 1, "y"), ("a", 1, "z"), ("a", 3, "w")]
         expected = {
             "sum": ("a", 8, "x"),
@@ -209,8 +209,8 @@ class TestTumblingWindows:
             with JobHarness(getattr(windows, what)(1)) as job:
                 assert job.push(*records, timestamp=1).run(1) == [result]
 
-    def test_types_that_bend_values_bend_them_at_once(self, env):
-        """Types.FLOAT rounds to 32 bits: at every record, not only where an epoch ends."""
+    def test_a_lossy_type_converts_values_immediately(self, env):
+        """Types.FLOAT rounds to 32 bits, at every record and not only at the end of an epoch."""
         stream = env.from_collection([], type_info=Types.FLOAT()).key_by(lambda value: 0)
         results = []
         for records in (None, 1):
@@ -220,7 +220,7 @@ class TestTumblingWindows:
         assert results[0] != [0.1 + 0.2 + 0.3 + 0.7]
 
     @pytest.mark.parametrize("records", [None, 1])
-    def test_accumulators_are_of_their_type_also_within_an_epoch(self, env, records):
+    def test_accumulators_have_their_declared_type_within_an_epoch(self, env, records):
         class Pair(Mean):
             def get_result(self, accumulator):
                 return accumulator
@@ -237,7 +237,7 @@ class TestTumblingWindows:
 class TestSlidingWindows:
     @pytest.mark.parametrize("records", [None, 1])
     @pytest.mark.parametrize("lateness", [0, 1])
-    def test_each_has_an_accumulator_of_its_own(self, env, records, lateness):
+    def test_each_sliding_window_has_its_own_accumulator(self, env, records, lateness):
         def collect(first, second):
             first[1].extend(second[1])
             return first
@@ -248,7 +248,7 @@ class TestSlidingWindows:
                 job.push(("a", [number]), timestamp=number)
             assert job.run(records) == [("a", [1]), ("a", [1, 6]), ("a", [6, 11]), ("a", [11])]
 
-    def test_keep_one_accumulator_whatever_the_number_of_records(self, env):
+    def test_a_sliding_window_keeps_one_accumulator_for_any_number_of_records(self, env):
         windows = keyed(env).window(SlidingEventTimeWindows.of(10, 5)).reduce(first_field).uid("w")
         with JobHarness(windows, backend="filesystem") as job:
             sizes = []
@@ -263,7 +263,7 @@ class TestSlidingWindows:
 class TestSessions:
     @pytest.mark.parametrize("backend", ["memory", "filesystem"])
     @pytest.mark.parametrize("records", [1, 2, None])
-    def test_records_that_are_near_are_one_session_in_whatever_order_they_come(self, env, backend, records):
+    def test_adjacent_records_form_one_session_in_any_order_of_arrival(self, env, backend, records):
         stream = keyed(env).window(EventTimeSessionWindows.with_gap(Time.milliseconds(5))).process(Show())
         with JobHarness(stream, backend=backend) as job:
             for time in (1, 20, 9, 5, 16, 40):
@@ -294,24 +294,24 @@ class TestSessions:
                 job.push(("a", 1), timestamp=time).epoch()
             assert [timer[0] for timer in job.timers()] == [12, 15]
 
-    def test_a_gap_may_depend_on_the_record(self, env):
+    def test_a_gap_can_depend_on_the_record(self, env):
         windows = keyed(env).window(EventTimeSessionWindows.with_dynamic_gap(lambda value: value[1]))
         with JobHarness(windows.process(Show())) as job:
             job.push(("a", 2), timestamp=0).push(("a", 10), timestamp=3).push(("a", 1), timestamp=12).run(1)
             assert job.output == [("a", 0, 2, [2]), ("a", 3, 13, [10, 1])]
 
-    def test_per_window_state_has_no_meaning_there(self, env):
+    def test_per_window_state_is_refused_for_sessions(self, env):
         class Wrong(Show):
             def process(self, key, context, elements):
                 context.window_state().get_state(ValueStateDescriptor("n", Types.LONG()))
 
         with (
             JobHarness(keyed(env).window(EventTimeSessionWindows.with_gap(5)).process(Wrong())) as job,
-            pytest.raises(UserFunctionFailed, match=r"'n' was asked for, but the windows merge.*global_state"),
+            pytest.raises(UserFunctionFailed, match=r"'n' was requested, but these windows merge.*global_state"),
         ):
             job.push(("a", 1), timestamp=1).end()
 
-    def test_of_processing_time_end_with_silence(self, env):
+    def test_a_processing_time_session_ends_after_the_gap(self, env):
         with JobHarness(keyed(env).window(ProcessingTimeSessionWindows.with_gap(100)).sum(1)) as job:
             job.set_clock(1000).push(("a", 1)).epoch()
             job.set_clock(1060).push(("a", 2)).epoch()
@@ -322,7 +322,7 @@ class TestSessions:
 
 
 class TestProcessingTimeWindows:
-    def test_fire_in_the_first_epoch_after_their_end_without_records(self, env):
+    def test_a_processing_time_window_fires_in_the_first_epoch_after_its_end_without_records(self, env):
         stream = keyed(env).window(TumblingProcessingTimeWindows.of(Time.seconds(1))).process(Show())
         with JobHarness(stream) as job:
             job.set_clock(1500).push(("a", 1)).epoch()
@@ -343,30 +343,30 @@ class Numbered(WindowFunction[tuple, tuple, str, CountWindow]):
 
 class TestCountWindows:
     @pytest.mark.parametrize("records", [None, 1])
-    def test_are_full_with_so_many_records_and_what_is_left_gives_nothing(self, env, records):
+    def test_a_count_window_fires_when_it_is_full_and_an_incomplete_one_never_fires(self, env, records):
         with JobHarness(keyed(env).count_window(2).apply(Numbered())) as job:
             job.push(*[("a", 1), ("b", 2), ("a", 3), ("b", 4), ("a", 5), ("b", 6), ("b", 7)]).run(records)
             assert job.output == [("a", 0, [1, 3]), ("b", 0, [2, 4]), ("b", 1, [6, 7])]
 
     @pytest.mark.parametrize("records", [None, 1])
-    def test_may_slide(self, env, records):
+    def test_count_windows_can_slide(self, env, records):
         with JobHarness(keyed(env).count_window(3, 2).apply(Numbered())) as job:
             job.push(*[("a", number) for number in range(8)]).run(records)
             assert job.output == [("a", 0, [0, 1, 2]), ("a", 1, [2, 3, 4]), ("a", 2, [4, 5, 6])]
 
-    def test_forget_what_they_gave(self, env):
+    def test_fired_count_windows_leave_nothing_in_state(self, env):
         with JobHarness(keyed(env).count_window(2).sum(1).uid("w"), backend="filesystem") as job:
             for number in range(10):
                 job.push(("a", number), ("a", number)).epoch()
-            assert entries(job) == 1  # how many records the key had
+            assert entries(job) == 1  # the key's record count
 
-    def test_of_all_records(self, env):
+    def test_count_window_all_counts_all_records_together(self, env):
         with JobHarness(env.from_collection([1, 2, 3, 4, 5]).count_window_all(2).sum(), parallelism=4) as job:
             assert job.run(1) == [3, 7]
 
 
-class TestWindowsOfAll:
-    def test_see_every_record_in_one_subtask(self, env):
+class TestAllWindows:
+    def test_an_all_window_sees_every_record_in_one_subtask(self, env):
         class Everything(AllWindowFunction[tuple, tuple, TimeWindow]):
             def apply(self, window, inputs):
                 yield window.start, window.end, sorted(inputs)
@@ -377,7 +377,7 @@ class TestWindowsOfAll:
             job.push(1, 2, 3, timestamp=4).push(4, timestamp=15).end()
             assert job.output == [(0, 10, [1, 2, 3]), (10, 20, [4])]
 
-    def test_reduce_and_process_and_aggregate(self, env):
+    def test_an_all_window_can_reduce_process_and_aggregate(self, env):
         class Ended(ProcessAllWindowFunction[int, tuple, TimeWindow]):
             def process(self, context, elements):
                 return [(context.window().end, *elements)]
@@ -391,7 +391,7 @@ class TestWindowsOfAll:
 
 
 class Counted(ProcessWindowFunction[tuple, tuple, str, TimeWindow]):
-    """How often the window has fired, how often its key's windows have, and what it was given."""
+    """Yields how often the window and its key's windows have fired, and the elements."""
 
     def process(self, key, context, elements):
         fired = context.window_state().get_state(ValueStateDescriptor("n", Types.LONG()))
@@ -405,7 +405,7 @@ class Counted(ProcessWindowFunction[tuple, tuple, str, TimeWindow]):
 
 
 class TestWindowFunctions:
-    def test_have_state_of_the_window_and_of_the_key(self, env):
+    def test_a_window_function_has_state_of_the_window_and_of_the_key(self, env):
         windows = keyed(env).window(TumblingEventTimeWindows.of(10)).allowed_lateness(10)
         with JobHarness(windows.reduce(first_field, Counted()).uid("w")) as job:
             job.push(("a", 1), timestamp=1).push_watermark(12).epoch()
@@ -420,13 +420,13 @@ class TestWindowFunctions:
             job.push_watermark(100).epoch()
             assert entries(job) == 1  # the state of the key
 
-    def test_on_the_quick_way_too(self, env):
+    def test_a_window_function_has_state_in_the_pane_operator(self, env):
         with JobHarness(keyed(env).window(TumblingEventTimeWindows.of(10)).reduce(first_field, Counted())) as job:
             job.push(("a", 1), timestamp=1).push(("a", 2), timestamp=12).epoch()
             job.push(("a", 4), timestamp=2).push_watermark(30).epoch()
             assert job.output == [("a", 0, 1, 1, [("a", 5)]), ("a", 10, 1, 2, [("a", 2)])]
 
-    def test_may_be_plain_functions_and_yield_to_side_outputs(self, env):
+    def test_a_window_function_can_be_a_plain_function_and_yield_to_side_outputs(self, env):
         tag = OutputTag("long")
 
         def split(key, context, elements):
@@ -445,7 +445,7 @@ class TestWindowFunctions:
         with JobHarness(windows.apply(lambda key, window, inputs: [(key, window.end, len(inputs))])) as job:
             assert job.push(("a", 1), ("a", 2), timestamp=1).end().output == [("a", 10, 2)]
 
-    def test_know_the_times(self, env):
+    def test_a_window_function_sees_the_watermark_and_processing_time(self, env):
         class Times(Show):
             def process(self, key, context, elements):
                 yield context.current_watermark(), context.current_processing_time()
@@ -454,7 +454,7 @@ class TestWindowFunctions:
             job.set_clock(77).push(("a", 1), timestamp=1).push_watermark(33).epoch()
             assert job.output == [(33, 77)]
 
-    def test_keep_lists_in_window_state(self, env):
+    def test_a_window_function_can_keep_lists_in_window_state(self, env):
         class Seen(Show):
             def process(self, key, context, elements):
                 seen = context.window_state().get_list_state(ListStateDescriptor("seen", Types.LONG()))
@@ -467,7 +467,7 @@ class TestWindowFunctions:
             assert job.output == [[1], [1, 2]]
 
 
-def test_in_a_batch_no_record_is_late(env):
+def test_no_record_is_late_in_a_batch(env):
     from penstock.datastream import RuntimeExecutionMode
 
     env.set_runtime_mode(RuntimeExecutionMode.BATCH)

@@ -1,4 +1,4 @@
-"""Windows give what a plain loop over the records gives, whatever the epochs and the parallelism."""
+"""Windows have the results of a plain loop over the records, for any epochs and parallelism."""
 
 from collections import defaultdict
 
@@ -78,15 +78,15 @@ STREAMS = st.lists(
     min_size=1,
     max_size=30,
 )
-"""(key, value, how much later than the record before, how much disorder, how many records alike)"""
+"""(key, value, delay after the record before, disorder, number of equal records)"""
 
 
 def records_of(drawn):
     records, time = [], -40
     for key, value, step, disorder, times in drawn:
         time += step
-        # Never further behind the newest than the watermark is. All even, while sessions end at odd times: a record
-        # that only touches a session belongs to it, but finds it gone if the watermark was there first.
+        # Never further behind the newest record than the watermark. All times are even, while sessions end at odd
+        # times: a record that only touches a session belongs to it, but finds it gone if the watermark was there first.
         records += [(key, value, 2 * (time - disorder))] * times
     return records
 
@@ -95,8 +95,8 @@ def records_of(drawn):
 @pytest.mark.parametrize("lateness", [0, 1])
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=STREAMS, records_an_epoch=st.sampled_from([1, 3, 1000]), parallelism=st.sampled_from([1, 2, 4]))
-def test_sums_of_windows(kind, lateness, drawn, records_an_epoch, parallelism):
-    """With a lateness the operator is another, and gives the same where no record is late."""
+def test_sums_of_windows_equal_those_of_a_plain_loop(kind, lateness, drawn, records_an_epoch, parallelism):
+    """A lateness selects another operator, which has the same results if no record is late."""
     assigner, oracle = KINDS[kind]
     records = records_of(drawn)
     env = StreamExecutionEnvironment.get_execution_environment()

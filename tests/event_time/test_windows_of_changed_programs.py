@@ -1,4 +1,4 @@
-"""Windows restored by a program with another trigger, lateness or size: what they fire on, and what they leave."""
+"""Windows restored by a program with another trigger, lateness or size: when they fire, and what stays in state."""
 
 import struct
 
@@ -58,7 +58,7 @@ def sums(**options):
 
 
 def left(job, operator="w"):
-    """The number of entries that an operator has in state, timers included."""
+    """Return the number of entries in an operator's state, including timers."""
     with job.committed().reading(None, operator) as (overlay, replicas):
         readers = [(group, replicas.reader(group)) for group in range(overlay.max_parallelism)]
         return sum(len(list(reader.scan(struct.pack(">H", group)))) for group, reader in readers if reader is not None)
@@ -91,8 +91,8 @@ class Eager(Trigger):
         ctx.delete_event_time_timer(window.max_timestamp())
 
 
-class TestTheDefaultTriggerAfterAnother:
-    def test_does_not_fire_on_the_timers_of_a_continuous_trigger(self, tmp_path):
+class TestChangeToTheDefaultTrigger:
+    def test_the_default_trigger_ignores_timers_of_a_continuous_trigger(self, tmp_path):
         with JobHarness(sums(trigger=ContinuousEventTimeTrigger.of(10))) as job:
             job.push(*records("a", 1, 2)).epoch()
             path = job.savepoint(tmp_path)
@@ -104,7 +104,7 @@ class TestTheDefaultTriggerAfterAnother:
             job.end()
             assert left(job) == 0
 
-    def test_does_not_fire_again_where_the_lateness_has_become_less(self, tmp_path):
+    def test_the_default_trigger_does_not_fire_again_if_the_lateness_was_reduced(self, tmp_path):
         with JobHarness(sums(late=1000)) as job:
             job.push(*records("a", 1, 2, 150)).epoch()
             assert job.output == [("a", 2, 2)]
@@ -116,8 +116,8 @@ class TestTheDefaultTriggerAfterAnother:
             assert left(job) == 0
 
     @pytest.mark.parametrize("late", [0, 50])
-    def test_goes_on_with_what_a_window_of_another_trigger_holds(self, tmp_path, late):
-        """A window with a lateness has no timer at its end under a CountTrigger, only one for its removal."""
+    def test_the_default_trigger_keeps_the_contents_of_windows_of_another_trigger(self, tmp_path, late):
+        """Under a CountTrigger, a window with a lateness has no timer at its end, only one for its removal."""
         for number, trigger in enumerate([CountTrigger.of(5), NeverTrigger(), PurgingTrigger.of(CountTrigger.of(5))]):
             with JobHarness(sums(trigger=trigger, late=late)) as job:
                 job.push(*records("a", 1, 2), *records("b", 3)).epoch()
@@ -133,7 +133,7 @@ class TestTheDefaultTriggerAfterAnother:
                 assert left(job) == 0
                 assert sum(1 for result in job.output if result[0] == "a") == 3
 
-    def test_fires_at_the_end_where_only_an_early_timer_was_set(self, tmp_path):
+    def test_the_default_trigger_fires_at_the_end_if_only_an_early_timer_was_set(self, tmp_path):
         class Halfway(Eager):
             def on_element(self, element, timestamp, window, ctx):
                 ctx.register_event_time_timer(window.start + 50)
@@ -150,7 +150,7 @@ class TestTheDefaultTriggerAfterAnother:
             job.end()
             assert left(job) == 0
 
-    def test_fires_each_window_once_over_many_epochs_and_subtasks(self, tmp_path):
+    def test_the_default_trigger_fires_each_window_once_over_many_epochs_and_subtasks(self, tmp_path):
         trigger = ContinuousEventTimeTrigger.of(7)
         keys = [f"key {number}" for number in range(20)]
         with JobHarness(sums(trigger=trigger, late=300), parallelism=3) as job:
@@ -170,7 +170,7 @@ class TestTheDefaultTriggerAfterAnother:
             assert all(found == expected for found in counts.values())
             assert left(job) == 0
 
-    def test_calls_clear_of_the_function_for_windows_that_were_kept_for_late_records(self, tmp_path):
+    def test_windows_kept_for_late_records_call_clear_of_the_function(self, tmp_path):
         class Counting(ProcessWindowFunction):
             def process(self, key, context, elements):
                 state = context.window_state().get_state(ValueStateDescriptor("seen", int))
@@ -193,9 +193,9 @@ class TestTheDefaultTriggerAfterAnother:
             assert left(job) == 0
 
 
-class TestALatenessThatHasBecomeMore:
+class TestIncreasedLateness:
     @pytest.mark.parametrize("trigger", [None, EventTimeTrigger(), PurgingTrigger.of(EventTimeTrigger())])
-    def test_still_removes_windows_that_had_a_timer_only_for_their_end(self, tmp_path, trigger):
+    def test_an_increased_lateness_removes_windows_that_only_had_a_timer_for_their_end(self, tmp_path, trigger):
         with JobHarness(sums()) as job:
             job.push(*records("a", 1, 2)).epoch()
             path = job.savepoint(tmp_path)
@@ -213,7 +213,7 @@ class TestALatenessThatHasBecomeMore:
             job.end()
             assert left(job) == 0
 
-    def test_removes_sessions_too(self, tmp_path):
+    def test_an_increased_lateness_removes_sessions(self, tmp_path):
         sessions = EventTimeSessionWindows.with_gap(10)
         with JobHarness(sums(assigner=sessions)) as job:
             job.push(*records("a", 1, 5)).epoch()
@@ -227,7 +227,7 @@ class TestALatenessThatHasBecomeMore:
 
 
 class TestSessions:
-    def test_kept_for_a_former_lateness_neither_fire_nor_merge_again(self, tmp_path):
+    def test_sessions_kept_for_an_earlier_lateness_neither_fire_nor_merge_again(self, tmp_path):
         sessions = EventTimeSessionWindows.with_gap(100)
         with JobHarness(sums(assigner=sessions, late=1000)) as job:
             job.push(*records("a", 1), *records("b", 150)).epoch()
@@ -240,7 +240,7 @@ class TestSessions:
             job.end()
             assert left(job) == 0
 
-    def test_do_not_fire_on_the_timers_of_a_continuous_trigger(self, tmp_path):
+    def test_sessions_ignore_timers_of_a_continuous_trigger(self, tmp_path):
         sessions = EventTimeSessionWindows.with_gap(100)
         with JobHarness(sums(assigner=sessions, trigger=ContinuousEventTimeTrigger.of(10))) as job:
             job.push(*records("a", 1, 2)).epoch()
@@ -255,7 +255,7 @@ class TestSessions:
 
 
 class TestContinuousTriggers:
-    def test_with_another_interval_fire_only_at_its_multiples(self, tmp_path):
+    def test_a_continuous_trigger_with_another_interval_fires_only_at_its_multiples(self, tmp_path):
         with JobHarness(sums(trigger=ContinuousEventTimeTrigger.of(10))) as job:
             job.push(*records("a", 1, 2)).epoch()
             path = job.savepoint(tmp_path)
@@ -268,7 +268,7 @@ class TestContinuousTriggers:
             job.end()
             assert left(job) == 0
 
-    def test_go_on_firing_after_another_trigger_has_used_their_timer_up(self, tmp_path):
+    def test_a_continuous_trigger_continues_after_another_trigger_consumed_its_timer(self, tmp_path):
         with JobHarness(sums(trigger=ContinuousEventTimeTrigger.of(10))) as job:
             job.push(*records("a", 1)).epoch()
             path = job.savepoint(tmp_path)
@@ -282,7 +282,7 @@ class TestContinuousTriggers:
             job.push(*records("a", 62)).epoch()
             assert ("a", 41, 4) in job.output or ("a", 62, 5) in job.output
 
-    def test_of_the_clock_give_the_default_one_no_timers_to_fire_on(self, tmp_path):
+    def test_the_default_trigger_ignores_timers_of_a_continuous_processing_time_trigger(self, tmp_path):
         windows = TumblingProcessingTimeWindows.of(100)
         with JobHarness(sums(assigner=windows, trigger=ContinuousProcessingTimeTrigger.of(10))) as job:
             job.set_clock(1001).push(*records("a", 1, 2)).epoch()
@@ -294,7 +294,7 @@ class TestContinuousTriggers:
             assert job.output == [("a", 2, 2)]
             assert left(job) == 0
 
-    def test_of_the_clock_fire_at_the_end_of_windows_that_the_default_trigger_began(self, tmp_path):
+    def test_a_continuous_processing_time_trigger_fires_at_the_end_of_windows_of_the_default_trigger(self, tmp_path):
         windows = TumblingProcessingTimeWindows.of(100)
         with JobHarness(sums(assigner=windows)) as job:
             job.set_clock(1001).push(*records("a", 1, 2)).epoch()
@@ -306,7 +306,7 @@ class TestContinuousTriggers:
             assert left(job) == 0
 
 
-class TestWindowsOfAnotherSize:
+class TestChangedSize:
     @pytest.mark.parametrize(
         "assigner",
         [
@@ -317,7 +317,7 @@ class TestWindowsOfAnotherSize:
             SlidingEventTimeWindows.of(100, 20, 10),
         ],
     )
-    def test_do_not_keep_those_of_the_old_one_from_firing_once(self, tmp_path, assigner):
+    def test_windows_of_the_previous_size_fire_once(self, tmp_path, assigner):
         with JobHarness(sums()) as job:
             job.push(*records("a", 1, 2)).epoch()
             path = job.savepoint(tmp_path)
@@ -329,8 +329,8 @@ class TestWindowsOfAnotherSize:
             assert left(job) == 0
 
 
-class TestWindowsOfAnotherKind:
-    def test_of_the_clock_become_those_of_event_time(self, tmp_path):
+class TestChangedKind:
+    def test_processing_time_windows_become_event_time_windows(self, tmp_path):
         with JobHarness(sums(assigner=TumblingProcessingTimeWindows.of(100))) as job:
             job.set_clock(20).push(*records("a", 1, 2), *records("c", 1)).epoch()
             path = job.savepoint(tmp_path)
@@ -342,7 +342,7 @@ class TestWindowsOfAnotherKind:
             job.end()
             assert left(job) == 0
 
-    def test_of_event_time_are_removed_by_a_global_one(self, tmp_path):
+    def test_event_time_windows_are_removed_by_a_global_window(self, tmp_path):
         with JobHarness(sums()) as job:
             job.push(*records("a", 1, 2)).epoch()
             path = job.savepoint(tmp_path)
@@ -353,11 +353,11 @@ class TestWindowsOfAnotherKind:
             assert job.output == [("a", 601, 2)]
             job.push(*records("a", 602)).epoch()
             assert job.timers() == []
-            # What the global windows of both keys hold, and what their trigger has counted.
+            # The contents of the global windows of both keys, and the counts of their trigger.
             assert left(job) == 4
 
-    def test_that_never_ended_are_removed_by_those_of_event_time(self, tmp_path):
-        """The timers of a global window are all that is known of it."""
+    def test_global_windows_are_removed_by_event_time_windows(self, tmp_path):
+        """Only its timers reveal a global window."""
         with JobHarness(sums(assigner=GlobalWindows.create(), trigger=ContinuousEventTimeTrigger.of(10))) as job:
             job.push(*records("a", 1, 2)).epoch()
             path = job.savepoint(tmp_path)
@@ -401,9 +401,9 @@ def aggregates(assigner, trigger, late):
     return windowed(assigner, TRIGGERS[trigger], late).aggregate(Sum()).uid("w")
 
 
-class TestEveryChange:
+class TestAllChanges:
     @pytest.mark.parametrize("after", TRIGGERS)
-    def test_leaves_nothing_behind(self, tmp_path, after):
+    def test_any_change_of_trigger_leaves_nothing_in_state(self, tmp_path, after):
         for number, before in enumerate(TRIGGERS):
             late, late_after = ((0, 60), (60, 0), (200, 60))[number % 3]
             assigner = (TUMBLING, SlidingEventTimeWindows.of(100, 50))[number % 2]
@@ -422,7 +422,9 @@ class TestEveryChange:
                 assert left(job) == 0, before
 
     @pytest.mark.parametrize("before", [name for name in TRIGGERS if name != "purging"])
-    def test_to_the_default_trigger_fires_each_touched_window_once_with_all_it_held(self, tmp_path, before):
+    def test_a_change_to_the_default_trigger_fires_each_touched_window_once_with_all_its_contents(
+        self, tmp_path, before
+    ):
         with JobHarness(sums(trigger=TRIGGERS[before], late=60)) as job:
             job.set_clock(1000).push(*records("a", 101, 102, 103), *records("b", 104)).epoch()
             path = job.savepoint(tmp_path)
@@ -432,7 +434,7 @@ class TestEveryChange:
             job.push(*records("c", 10_000)).epoch()
             assert sorted(job.output) == [("a", 140, 4), ("b", 145, 2)]
 
-    def test_with_an_evictor_leaves_nothing_behind(self, tmp_path):
+    def test_a_change_of_trigger_with_an_evictor_leaves_nothing_in_state(self, tmp_path):
         def program(late, trigger=None):
             return windowed(late=late, trigger=trigger, evictor=TimeEvictor.of(50)).reduce(summed).uid("w")
 
@@ -450,11 +452,11 @@ class TestEveryChange:
                 assert left(job) == 0
 
 
-class TestAnEvictor:
-    """A window with an evictor keeps its records with their timestamps, one without keeps the records alone."""
+class TestChangedEvictor:
+    """A window with an evictor keeps records with their timestamps; one without keeps the records alone."""
 
     @pytest.mark.parametrize("evictors", [(None, CountEvictor.of(9)), (CountEvictor.of(9), None)])
-    def test_that_is_added_or_removed_is_refused(self, tmp_path, evictors):
+    def test_adding_or_removing_an_evictor_is_refused(self, tmp_path, evictors):
         before, after = (windowed(evictor=evictor).process(Collected()).uid("w") for evictor in evictors)
         with JobHarness(before) as job:
             job.push(("a", 1, 1), ("a", 2, 1)).epoch()
@@ -465,7 +467,7 @@ class TestAnEvictor:
             assert "uid 'w'" in str(caught.value)
             assert job.output == []
 
-    def test_that_is_another_one_goes_on_with_the_records(self, tmp_path):
+    def test_changing_the_evictor_keeps_the_records(self, tmp_path):
         with JobHarness(windowed(evictor=CountEvictor.of(9)).process(Collected()).uid("w")) as job:
             job.push(("a", 1, 1), ("a", 2, 1)).epoch()
             path = job.savepoint(tmp_path)

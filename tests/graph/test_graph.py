@@ -1,4 +1,4 @@
-"""From a program to its graph: uids, chains, levels, targets, the plan, and what is refused before Spark starts."""
+"""Builds graphs from programs: uids, chains, levels, targets, the plan, and programs refused before Spark starts."""
 
 import json
 import os
@@ -38,12 +38,12 @@ def physical(env, parallelism=2, **options):
 
 
 def chains(env, **options):
-    """Every chain as its level and the names of its operators."""
+    """Return the level and the operator names of every chain."""
     return [(chain.level, chain.name) for chain in physical(env, **options).chains]
 
 
 def edges(env, **options):
-    """Every exchange as sender, kind, receiver."""
+    """Return sender, kind and receiver of every exchange."""
     graph = physical(env, **options)
     return [(graph.chains[edge.from_chain].name, edge.kind, graph.chains[edge.to_chain].name) for edge in graph.edges]
 
@@ -63,12 +63,12 @@ def identity(value):
 
 
 class TestUids:
-    def test_a_given_uid_is_the_operators_identity(self, env):
+    def test_a_given_uid_identifies_the_operator(self, env):
         env.from_collection([1]).uid("numbers").map(identity).uid("same").print().uid("out")
         env._graph.resolve_uids()
         assert [node.uid for node in env._graph.nodes.values()] == ["numbers", "same", "out"]
 
-    def test_the_others_are_derived_and_told(self, env):
+    def test_other_uids_are_derived_and_returned(self, env):
         env.from_collection([1]).uid("numbers").map(identity).print().uid("out")
         derived = env._graph.resolve_uids()
         assert [node.name for node in derived] == ["Map"]
@@ -81,7 +81,7 @@ class TestUids:
         env._graph.resolve_uids()
         return [node.uid for node in env._graph.nodes.values()]
 
-    def test_twins_get_different_ones(self, env):
+    def test_identical_operators_get_different_uids(self, env):
         uids = self.program(env)
         assert len(set(uids)) == len(uids) == 5
 
@@ -99,7 +99,7 @@ class TestUids:
         there = run_script(script, PYTHONHASHSEED="17").stdout.split()
         assert there == self.program(env)
 
-    def test_an_operator_with_state_but_no_uid_is_warned_of_where_checkpoints_are_kept(self, env):
+    def test_an_operator_with_state_but_without_uid_causes_a_warning_if_checkpoints_are_kept(self, env):
         env.from_collection([1]).map(identity).key_by(identity).process(Count()).name("count")
         env._graph.resolve_uids()
         with pytest.warns(
@@ -110,7 +110,7 @@ class TestUids:
             warnings.simplefilter("error")
             warn_of_derived_uids(env._graph, None)
 
-    def test_a_derived_uid_follows_what_is_before_the_operator_and_not_what_is_after(self):
+    def test_a_derived_uid_depends_on_upstream_but_not_on_downstream_operators(self):
         def uid_of_map(change):
             env = StreamExecutionEnvironment.get_execution_environment()
             stream = env.from_collection([1])
@@ -125,21 +125,22 @@ class TestUids:
 
         assert uid_of_map("nothing") == uid_of_map("after") != uid_of_map("before")
 
-    def test_equal_uids_are_refused_and_both_operators_named(self, env):
+    def test_duplicate_uids_are_refused_and_both_operators_named(self, env):
         env.from_collection([1]).map(identity).name("first").uid("x").map(identity).name("second").uid("x")
-        with pytest.raises(GraphError, match=r"'first' and 'second' have the same uid 'x'.*give each operator its own"):
+        message = r"'first' and 'second' have the same uid 'x'.*Set a different uid on one of them"
+        with pytest.raises(GraphError, match=message):
             physical(env)
 
     @pytest.mark.parametrize("uid", ["", 5, None])
-    def test_a_uid_is_a_string(self, env, uid):
+    def test_a_uid_must_be_a_non_empty_string(self, env, uid):
         with pytest.raises(GraphError, match="A uid is a non-empty string"):
             env.from_collection([1]).uid(uid)
 
-    def test_a_union_and_a_keyed_stream_are_no_operators(self, env):
+    def test_a_union_and_a_keyed_stream_are_not_operators(self, env):
         one, other = env.from_collection([1]), env.from_collection([2])
-        with pytest.raises(GraphError, match="union is no operator"):
+        with pytest.raises(GraphError, match="union is"):
             one.union(other).uid("u")
-        with pytest.raises(GraphError, match="key_by is no operator"):
+        with pytest.raises(GraphError, match="key_by is"):
             one.key_by(identity).uid("k")
 
 
@@ -157,40 +158,40 @@ class TestCycles:
         with pytest.raises(GraphError, match="cycle: 'first' -> 'second' -> 'first'"):
             build(self.cyclic(), 1)
 
-    def test_an_operator_that_feeds_itself(self):
+    def test_an_operator_that_feeds_itself_is_refused(self):
         graph = self.cyclic()
         graph.nodes[1].inputs = [Input(1, Partitioning(FORWARD))]
         with pytest.raises(GraphError, match="cycle: 'first' -> 'first'"):
             build(graph, 1)
 
-    def test_two_ways_to_one_operator_are_no_cycle(self, env):
+    def test_two_paths_to_one_operator_are_not_a_cycle(self, env):
         numbers = env.from_collection([1])
         numbers.map(identity).union(numbers.filter(identity)).map(identity)
         assert len(physical(env).chains) == 2
 
 
 class TestChaining:
-    def test_stateless_operators_run_in_the_sources_own_chain(self, env):
+    def test_stateless_operators_run_in_the_sources_chain(self, env):
         env.from_collection([1]).map(identity).filter(identity).print()
         assert chains(env) == [(0, "Collection -> Map -> Filter -> Print to Std. Out")]
         assert edges(env) == []
 
-    def test_a_key_starts_a_new_chain_and_equal_parallelism_goes_on_with_it(self, env):
+    def test_key_by_starts_a_new_chain_and_operators_of_equal_parallelism_join_it(self, env):
         env.from_collection([1]).map(identity).key_by(identity).process(Count()).map(identity).print()
         assert chains(env) == [(0, "Collection -> Map"), (1, "Keyed Process -> Map -> Print to Std. Out")]
         assert edges(env) == [("Collection -> Map", "key", "Keyed Process -> Map -> Print to Std. Out")]
 
-    def test_another_parallelism_cuts_the_chain_and_spreads_the_records(self, env):
+    def test_another_parallelism_starts_a_new_chain_with_a_rebalance(self, env):
         keyed = env.from_collection([1]).key_by(identity).process(Count())
         keyed.map(identity).set_parallelism(3)
         assert chains(env) == [(0, "Collection"), (1, "Keyed Process"), (2, "Map")]
         assert edges(env)[1] == ("Keyed Process", "rebalance", "Map")
 
-    def test_the_same_parallelism_given_explicitly_cuts_nothing(self, env):
+    def test_an_explicit_but_equal_parallelism_does_not_start_a_new_chain(self, env):
         env.from_collection([1]).key_by(identity).process(Count()).map(identity).set_parallelism(2)
         assert chains(env) == [(0, "Collection"), (1, "Keyed Process -> Map")]
 
-    def test_switched_off_every_operator_is_a_chain_and_neighbours_of_one_width_stay_together(self, env):
+    def test_disabled_chaining_makes_every_operator_a_chain_and_forwards_at_equal_parallelism(self, env):
         env.from_collection([1]).map(identity).filter(identity).print()
         assert chains(env, chaining=False) == [(0, "Collection"), (1, "Map"), (2, "Filter"), (3, "Print to Std. Out")]
         assert edges(env, chaining=False) == [
@@ -199,8 +200,8 @@ class TestChaining:
             ("Filter", "forward", "Print to Std. Out"),
         ]
 
-    def test_an_explicit_parallelism_after_a_source_makes_it_a_task(self, env):
-        # A source has as many partitions as Spark likes: only an exchange gives an operator its own number.
+    def test_an_explicit_parallelism_behind_a_source_starts_a_new_task(self, env):
+        # Spark chooses the number of a source's partitions: only an exchange lets an operator have its own parallelism.
         env.from_collection([1]).map(identity).set_parallelism(2).filter(identity)
         assert chains(env) == [(0, "Collection"), (1, "Map -> Filter")]
         assert edges(env)[0] == ("Collection", "rebalance", "Map -> Filter")
@@ -208,7 +209,7 @@ class TestChaining:
     @pytest.mark.parametrize(
         "question", ["get_index_of_this_subtask", "get_number_of_parallel_subtasks", "get_task_name_with_subtasks"]
     )
-    def test_who_asks_for_its_subtask_becomes_a_task(self, env, question):
+    def test_an_operator_that_requests_its_subtask_starts_a_new_task(self, env, question):
         asking = {
             "get_index_of_this_subtask": lambda self, ctx: ctx.get_index_of_this_subtask(),
             "get_number_of_parallel_subtasks": lambda self, ctx: ctx.get_number_of_parallel_subtasks(),
@@ -218,7 +219,7 @@ class TestChaining:
         env.from_collection([1]).map(identity).map(function)
         assert chains(env) == [(0, "Collection -> Map"), (1, "Map")]
 
-    def test_an_operator_that_feeds_two_others_is_in_one_chain_with_both(self, env):
+    def test_an_operator_with_two_consumers_is_chained_with_both(self, env):
         shared = env.from_collection([1]).map(identity).name("shared")
         shared.map(identity).name("left")
         shared.map(identity).name("right")
@@ -233,7 +234,7 @@ class TestChaining:
 
 class TestLevels:
     def skipping(self, env):
-        """`late` joins in two levels further down."""
+        """Return a program in which `late` joins two levels further down."""
         early = env.from_collection(["a", "b"]).name("early").key_by(identity).process(Count()).name("count")
         late = env.from_collection([("a", 100)]).name("late")
         joined = early.union(late).key_by(lambda pair: pair[0]).process(lambda pair, ctx: [pair]).name("join")
@@ -249,7 +250,7 @@ class TestLevels:
         with JobHarness(self.skipping(env), parallelism=parallelism) as job:
             assert sorted(job.run()) == [("a", 1), ("a", 100), ("b", 1)]
 
-    def test_targets_number_chain_and_subtask_over_a_level(self, env):
+    def test_targets_enumerate_chains_and_subtasks_of_a_level(self, env):
         numbers = env.from_collection([1])
         numbers.key_by(identity).process(Count()).name("narrow").set_parallelism(2)
         numbers.key_by(identity).process(Count()).name("wide").set_parallelism(3)
@@ -267,11 +268,11 @@ class TestLevels:
 
 class TestParallelism:
     @pytest.mark.parametrize(("parallelism", "groups"), [(1, 128), (85, 128), (86, 256), (200, 512)])
-    def test_the_default_number_of_key_groups(self, env, parallelism, groups):
+    def test_the_default_number_of_key_groups_depends_on_the_parallelism(self, env, parallelism, groups):
         env.from_collection([1]).key_by(identity).process(Count())
         assert physical(env, parallelism).chains[1].max_parallelism == groups
 
-    def test_the_operators_own_wins_over_the_environments(self, env):
+    def test_an_operators_max_parallelism_overrides_the_environments(self, env):
         env.from_collection([1]).key_by(identity).process(Count()).set_max_parallelism(13)
         assert physical(env, max_parallelism=64).chains[1].max_parallelism == 13
 
@@ -285,30 +286,30 @@ class TestParallelism:
         with pytest.raises(GraphError, match=r"\(uid 'c'\): The max parallelism is 40000 and must be from 1 to 32768"):
             physical(env)
 
-    def test_more_subtasks_than_there_can_be_key_groups(self, env):
+    def test_more_subtasks_than_the_maximum_number_of_key_groups_are_refused(self, env):
         env.from_collection([1]).map(identity).uid("m").set_parallelism(40_000)
         with pytest.raises(GraphError, match=r"\(uid 'm'\): The parallelism is 40000"):
             physical(env)
 
     @pytest.mark.parametrize("number", [0, -1, 1.5, "2"])
-    def test_a_number_that_is_none(self, env, number):
-        with pytest.raises(GraphError, match="must be a whole number of at least 1"):
+    def test_an_invalid_parallelism_is_refused(self, env, number):
+        with pytest.raises(GraphError, match="must be an int of at least 1"):
             env.from_collection([1]).map(identity).set_parallelism(number)
 
-    def test_a_source_has_the_parallelism_that_spark_gives_it(self, env):
-        with pytest.raises(GraphError, match="source 'Collection' is Spark's to choose"):
+    def test_the_parallelism_of_a_source_cannot_be_set(self, env):
+        with pytest.raises(GraphError, match="source 'Collection' cannot be set"):
             env.from_collection([1]).set_parallelism(2)
 
 
 def asking_for(getter):
-    """A MapFunction whose open() calls a getter of the runtime context."""
+    """Return a MapFunction whose open() calls a getter of the runtime context."""
     namespace = {}
     exec(f"def open(self, runtime_context):\n    self.state = runtime_context.{getter}(None)\n", namespace)
     return type("Asks", (MapFunction,), {"open": namespace["open"], "map": lambda self, value: value})()
 
 
 class Registry:
-    """Not the runtime context, whatever its methods are called."""
+    """Not the runtime context, despite the names of its methods."""
 
     def get_state(self, name):
         return {"name": name}
@@ -342,25 +343,25 @@ class TestKeyedStateNeedsAKey:
     )
     def test_state_in_open_without_key_by_is_refused_when_the_graph_is_built(self, env, getter):
         env.from_collection([1]).map(asking_for(getter)).name("counter").uid("c")
-        message = rf"'counter' \(uid 'c'\) asks for keyed state \(open\(\) calls {getter}\), .*key_by"
+        message = rf"'counter' \(uid 'c'\) requests keyed state \(open\(\) calls {getter}\), .*key_by"
         with pytest.raises(GraphError, match=message):
             physical(env)
 
     @pytest.mark.parametrize("getter", ["get_state", "get_map_state"])
-    def test_and_allowed_on_a_keyed_stream(self, env, getter):
+    def test_state_in_open_is_allowed_on_a_keyed_stream(self, env, getter):
         env.from_collection([1]).key_by(identity).map(asking_for(getter))
         assert len(physical(env).chains) == 2
 
-    def test_after_a_keyed_operator_the_stream_is_not_keyed_any_more(self, env):
+    def test_the_stream_after_a_keyed_operator_is_not_keyed(self, env):
         env.from_collection([1]).key_by(identity).process(Count()).map(asking_for("get_state"))
-        with pytest.raises(GraphError, match="asks for keyed state"):
+        with pytest.raises(GraphError, match="requests keyed state"):
             physical(env)
 
-    def test_a_keyed_process_function_on_a_stream_without_key(self, env):
+    def test_a_keyed_process_function_without_key_by_is_refused(self, env):
         with pytest.raises(GraphError, match=r"Count is a KeyedProcessFunction, .*Call key_by\(...\) before process"):
             env.from_collection([1]).process(Count())
 
-    def test_a_process_function_on_a_keyed_stream(self, env):
+    def test_a_process_function_on_a_keyed_stream_is_refused(self, env):
         class Plain(ProcessFunction):
             def process_element(self, value, ctx):
                 yield value
@@ -368,27 +369,27 @@ class TestKeyedStateNeedsAKey:
         with pytest.raises(GraphError, match="Plain is a ProcessFunction; a keyed stream needs a KeyedProcessFunction"):
             env.from_collection([1]).key_by(identity).process(Plain())
 
-    def test_a_method_of_the_same_name_on_another_object_is_no_false_alarm(self, env):
+    def test_a_method_of_the_same_name_on_another_object_is_allowed(self, env):
         with JobHarness(env.from_collection([1]).map(UsesRegistry())) as job:
             assert job.run() == [(1, "mine", "too")]
 
-    def test_what_hides_behind_a_helper_is_found_when_the_function_opens(self, env):
+    def test_state_requested_in_a_helper_is_refused_when_the_function_opens(self, env):
         stream = env.from_collection([1]).map(HidesItsState()).name("counter").uid("c")
         with (
             JobHarness(stream) as job,
-            pytest.raises(UserFunctionFailed, match="asks for state 'hidden', but its stream"),
+            pytest.raises(UserFunctionFailed, match="requests state 'hidden', but its stream"),
         ):
             job.epoch()
 
 
-class TestThePlan:
-    def test_shows_where_records_are_spread(self, env):
+class TestPlan:
+    def test_the_plan_shows_a_rebalance(self, env):
         env.from_collection([1]).uid("s").map(identity).uid("m").set_parallelism(3)
         (edge,) = json.loads(env.get_execution_plan())["nodes"][1]["predecessors"]
         assert edge["ship_strategy"] == "REBALANCE"
 
-    def test_a_program_without_a_source(self, env):
-        with pytest.raises(GraphError, match=r"no source.*Start it with env.from_collection"):
+    def test_a_program_without_a_source_is_refused(self, env):
+        with pytest.raises(GraphError, match=r"no source.*Add a source, for example with env.from_collection"):
             env.get_execution_plan()
 
 
@@ -419,8 +420,8 @@ def refuse_to_pickle(self):
     raise RuntimeError("CONTEXT_ONLY_VALID_ON_DRIVER")
 
 
-class TestFunctionsThatCannotTravel:
-    def test_an_attribute(self, env):
+class TestUnpicklableFunctions:
+    def test_an_unpicklable_attribute_is_named(self, env):
         env.from_collection([1]).map(HoldsLock()).name("m").uid("u")
         message = (
             r"'m' \(uid 'u'\): HoldsLock cannot .* attribute 'lock' of class HoldsLock, a _thread.lock.* in open\(\)"
@@ -428,13 +429,13 @@ class TestFunctionsThatCannotTravel:
         with pytest.raises(NotShippable, match=message):
             physical(env)
 
-    def test_a_captured_socket(self, env):
+    def test_a_captured_socket_is_named(self, env):
         with socket.socket() as connection:
             env.from_collection([1]).map(lambda value: connection.send(value))
             with pytest.raises(NotShippable, match=r"the captured variable 'connection', a socket.socket"):
                 physical(env)
 
-    def test_a_captured_generator(self, env):
+    def test_a_captured_generator_is_named(self, env):
         numbers = (n for n in range(3))
 
         def take(value):
@@ -444,7 +445,7 @@ class TestFunctionsThatCannotTravel:
         with pytest.raises(NotShippable, match=r"take cannot .* the captured variable 'numbers', a generator"):
             physical(env)
 
-    def test_what_a_method_of_a_local_class_captures(self, env):
+    def test_a_variable_captured_by_a_method_of_a_local_class_is_named(self, env):
         lock = threading.Lock()
 
         class Guarded(MapFunction):
@@ -455,45 +456,45 @@ class TestFunctionsThatCannotTravel:
         with pytest.raises(NotShippable, match=r"Guarded cannot .* the captured variable 'lock', a _thread.lock"):
             physical(env)
 
-    def test_the_object_of_a_bound_method(self, env):
+    def test_an_unpicklable_attribute_behind_a_bound_method_is_named(self, env):
         env.from_collection([1]).map(HoldsLock().method)
         with pytest.raises(NotShippable, match=r"HoldsLock.method cannot .* attribute 'lock' of class HoldsLock"):
             physical(env)
 
-    def test_a_key_selector(self, env):
+    def test_an_unpicklable_key_selector_is_named(self, env):
         lock = threading.Lock()
         env.from_collection([1]).key_by(lambda value: lock).process(Count()).name("count").uid("c")
         with pytest.raises(NotShippable, match=r"'key selector of count' \(uid 'c'\): .* captured variable 'lock'"):
             physical(env)
 
-    def test_a_sink(self, env):
+    def test_an_unpicklable_sink_is_named(self, env):
         env.from_collection([1]).sink_to(LockedSink())
         with pytest.raises(NotShippable, match=r"'LockedSink' .* attribute 'lock' of class LockedSink"):
             physical(env)
 
-    def test_a_plain_function_is_advised_to_become_a_class_with_open(self, env):
+    def test_the_fix_for_a_plain_function_is_a_class_with_open(self, env):
         lock = threading.Lock()
         env.from_collection([1]).map(lambda value: lock)
         assert "Write a class instead, such as a MapFunction, that creates it in open(" in self.fix_of(env)
 
-    def test_a_sink_is_advised_to_create_it_for_its_writer(self, env):
+    def test_the_fix_for_a_sink_is_to_create_the_object_in_create_writer(self, env):
         env.from_collection([1]).sink_to(LockedSink())
         assert self.fix_of(env) == (
-            "Create it in create_writer() instead of holding it: create_writer() runs where the records are."
+            "Create it in create_writer() instead of holding it: create_writer() runs in the task."
         )
 
-    def test_an_iterator_is_advised_to_become_a_list(self, env):
+    def test_the_fix_for_an_iterator_is_a_list(self, env):
         numbers = (n for n in range(3))
         env.from_collection([1]).map(lambda value: next(numbers))
-        assert self.fix_of(env).startswith("Give the function a list of what the iterator yields")
+        assert self.fix_of(env).startswith("Pass the function a list of the iterator's values")
 
-    def test_the_environment_and_its_streams_stay_in_the_program(self, env):
+    def test_an_environment_or_stream_is_refused(self, env):
         env._spark = type("SparkSession", (), {"__reduce__": refuse_to_pickle})()
         stream = env.from_collection([1])
         stream.map(lambda value: (value, stream))
-        assert self.fix_of(env).startswith("Environments and streams exist only in the program")
+        assert self.fix_of(env).startswith("Environments and streams exist only in the driver program")
 
-    def test_a_default_of_a_parameter(self, env):
+    def test_an_unpicklable_default_of_a_parameter_is_named(self, env):
         lock = threading.Lock()
         env.from_collection([1]).map(lambda value, *, guard=lock: value)
         with pytest.raises(NotShippable, match=r"because of the default of parameter 'guard', a _thread.lock"):
@@ -502,12 +503,12 @@ class TestFunctionsThatCannotTravel:
     @pytest.mark.parametrize(
         ("name", "collects", "advised"),
         [
-            ("SparkSession", False, "A SparkSession exists only in the program: tasks have none."),
-            ("DataFrame", True, "Collect what the function needs before the job, rows = df.collect()"),
+            ("SparkSession", False, "A SparkSession exists only in the driver program, not in tasks."),
+            ("DataFrame", True, "Collect the data that the function needs before the job starts, rows = df.collect()"),
         ],
     )
-    def test_an_object_of_spark_stays_in_the_program(self, env, name, collects, advised):
-        """Made to look like PySpark's, which refuse to be pickled as well."""
+    def test_a_spark_object_is_refused(self, env, name, collects, advised):
+        """The objects imitate those of PySpark, which cannot be pickled either."""
         methods = {"__module__": "pyspark.sql", "__reduce__": refuse_to_pickle}
         if collects:
             methods["collect"] = list
@@ -522,7 +523,7 @@ class TestFunctionsThatCannotTravel:
             physical(env)
         return caught.value.fix
 
-    def test_globals_of_the_script_are_named_and_spark_was_never_imported(self):
+    def test_an_unpicklable_global_of_the_script_is_named_without_importing_spark(self):
         script = textwrap.dedent(
             """
             import sys, threading
@@ -555,7 +556,7 @@ class TestFunctionsThatCannotTravel:
             assert "the global variable 'pool', a _thread.lock" in message
             assert "open()" in message
 
-    def test_nothing_else_that_is_refused_imports_spark_either(self):
+    def test_other_refused_programs_do_not_import_spark(self):
         script = textwrap.dedent(
             """
             import sys

@@ -1,4 +1,4 @@
-"""The plan of a program, as JSON and as a picture."""
+"""The plan of a program, as JSON and as an SVG image."""
 
 import json
 import xml.etree.ElementTree as ElementTree
@@ -37,7 +37,7 @@ def by_name(plan):
     return {node["contents"]: node for node in plan["nodes"]}
 
 
-def test_every_operator_is_there_after_its_inputs_with_where_it_runs(plan):
+def test_every_operator_follows_its_inputs_and_has_its_level_and_parallelism(plan):
     nodes = by_name(plan)
     assert list(nodes) == ["numbers <&>", "plus one", "letters", "count", "odd ones", "both", "all"]
     places = {name: (node["pact"], node["level"], node["parallelism"]) for name, node in nodes.items()}
@@ -52,7 +52,7 @@ def test_every_operator_is_there_after_its_inputs_with_where_it_runs(plan):
     }
 
 
-def test_what_a_node_is_can_be_read_from_it(plan):
+def test_a_node_describes_its_operator(plan):
     nodes = by_name(plan)
     assert (nodes["numbers <&>"]["uid"], nodes["numbers <&>"]["uid_given"]) == ("numbers", True)
     assert nodes["numbers <&>"]["bounded"] is True
@@ -62,7 +62,7 @@ def test_what_a_node_is_can_be_read_from_it(plan):
     assert nodes["plus one"]["chain"] == nodes["numbers <&>"]["chain"]
 
 
-def test_edges_say_how_records_travel(plan):
+def test_an_edge_describes_how_records_travel(plan):
     nodes = by_name(plan)
 
     def edges(name):
@@ -75,14 +75,14 @@ def test_edges_say_how_records_travel(plan):
     assert edges("plus one") == [("numbers <&>", "FORWARD", "first", False, None)]
     assert edges("count") == [("plus one", "HASH", "first", True, None), ("letters", "HASH", "first", True, None)]
     assert edges("odd ones") == [("count", "FORWARD", "first", False, "odd")]
-    # Parallelism 3 to 2: the forward that nobody asked for became a rebalance.
+    # Parallelism 3 to 2: the implicit forward became a rebalance.
     assert edges("both") == [
         ("plus one", "REBALANCE", "first", True, None),
         ("count", "REBALANCE", "second", True, None),
     ]
 
 
-def test_the_picture_has_a_box_per_operator_a_frame_per_chain_and_a_line_per_edge(plan):
+def test_the_image_has_a_box_per_operator_a_frame_per_chain_and_a_line_per_edge(plan):
     drawn = ElementTree.fromstring(picture(plan))
     titles = [title.text for title in drawn.iter(f"{SVG}title")]
     assert titles == [f"{node['contents']} (uid {node['uid']})" for node in plan["nodes"]]
@@ -92,7 +92,7 @@ def test_the_picture_has_a_box_per_operator_a_frame_per_chain_and_a_line_per_edg
     assert len(lines) == sum(len(node.get("predecessors", [])) for node in plan["nodes"])
 
 
-def test_boxes_of_a_picture_do_not_overlap(plan):
+def test_boxes_of_the_image_do_not_overlap(plan):
     drawn = ElementTree.fromstring(picture(plan))
     boxes = [
         tuple(int(rect.get(side)) for side in ("x", "y", "width", "height"))

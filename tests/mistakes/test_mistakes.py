@@ -121,7 +121,7 @@ def test_the_whole_traceback_is_there_for_who_asks(command):
     done = run("parallelism_of_zero", *command, PENSTOCK_TRACEBACK="full")
     assert done.stderr.startswith("Traceback (most recent call last):\n")
     assert "logical.py" in done.stderr
-    assert done.stderr.endswith("at least 1, not 0. Give such a number, or leave the call out.\n")
+    assert done.stderr.endswith("at least 1, not 0. Pass such a number, or remove the call.\n")
 
 
 def test_other_exceptions_are_printed_as_ever():

@@ -1,4 +1,4 @@
-"""Several workers in the harness: as on Spark, any of them may get any subtask, with what it kept from before."""
+"""Several workers in the harness: as on Spark, any of them can run any subtask, with the functions it kept."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,15 +7,17 @@ from penstock.testing import JobHarness
 
 
 class Workers:
-    """Runs a harness's epochs in `count` workers, which keep their functions as long as nothing fails in them."""
+    """Runs a harness's epochs in `count` workers, which keep their functions until something fails in them."""
 
     def __init__(self, job: JobHarness, count: int = 2) -> None:
         self.job = job
         self._kept: list[dict[Any, Any]] = [{} for _ in range(count)]
 
     def epoch(self, choose: Callable[[int], int], records: int | None = None) -> None:
-        """`choose(subtask)` is the worker that runs it. After a crash the workers keep what they had: the next epoch
-        must not trust it."""
+        """Run an epoch in which `choose(subtask)` is the worker of a subtask.
+
+        After a crash the workers keep their functions: the next epoch must not trust them.
+        """
         engine = self.job._engine
         names = [
             (chain.id, subtask)

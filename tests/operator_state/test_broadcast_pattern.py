@@ -1,4 +1,4 @@
-"""Rules that every subtask knows: streams connected to a broadcast one, keyed and not."""
+"""The broadcast state pattern: keyed and unkeyed streams connected to a broadcast stream of rules."""
 
 import pytest
 from several_workers import Workers
@@ -35,7 +35,7 @@ def env():
 
 
 class Weigh(BroadcastProcessFunction):
-    """A word and the weight that the rules give it now."""
+    """Yields a word with its current weight in the rules."""
 
     def process_element(self, value, ctx):
         yield value, ctx.get_broadcast_state(RULES).get(value)
@@ -56,8 +56,8 @@ def weigh(function=None, parallelism=2, storage=None):
     return JobHarness(stream, parallelism=parallelism, storage=storage)
 
 
-class TestABroadcastStream:
-    def test_is_known_in_every_subtask(self):
+class TestBroadcastStreams:
+    def test_a_broadcast_record_reaches_every_subtask(self):
         with weigh(parallelism=3) as job:
             job.push(("a", 1), ("b", 2), source="rules").epoch()
             job.push(*"aaabbb", "c", source="words").epoch()
@@ -66,7 +66,7 @@ class TestABroadcastStream:
             job.push(*"aaabbb", source="words").epoch()
             assert sorted(job.output[7:], key=str) == [("a", 10)] * 3 + [("b", None)] * 3
 
-    def test_is_kept_once_however_many_subtasks_agree_on_it(self):
+    def test_broadcast_state_is_stored_once_if_all_subtasks_agree_on_it(self):
         with weigh(parallelism=4) as job:
             job.push(("a", 1), source="rules").epoch()
             shares = job._driver.last.operators["weigh"].operator_state["rules"].by_subtask
@@ -74,7 +74,7 @@ class TestABroadcastStream:
             assert job.operator_state("rules") == [{"a": 1}] * 4
 
     @pytest.mark.parametrize("point", ["level1.processed", "level1.reported", "driver.collected", "driver.published"])
-    def test_outlives_crashes(self, point):
+    def test_broadcast_state_survives_crashes(self, point):
         with weigh() as job:
             job.push(("a", 1), source="rules").epoch()
             job.push(("b", 2), ("a", 3), source="rules")
@@ -84,7 +84,7 @@ class TestABroadcastStream:
             job.push("a", "b", source="words").epoch()
             assert sorted(job.output) == [("a", 3), ("b", 2)]
 
-    def test_is_the_same_in_whatever_worker(self):
+    def test_broadcast_state_is_the_same_in_every_worker(self):
         with weigh() as job:
             workers = Workers(job)
             for number in range(8):
@@ -95,7 +95,7 @@ class TestABroadcastStream:
             assert sorted(job.output) == [("w0", 0), ("w7", 7)]
 
     @pytest.mark.parametrize("parallelism", [1, 5])
-    def test_is_copied_to_new_subtasks(self, parallelism):
+    def test_broadcast_state_is_copied_to_new_subtasks(self, parallelism):
         with weigh(parallelism=2) as job:
             job.push(("a", 1), ("b", 2), source="rules").epoch()
             with weigh(parallelism=parallelism, storage=job.storage) as rescaled:
@@ -103,7 +103,7 @@ class TestABroadcastStream:
                 assert rescaled.output == [("a", 1)] * parallelism
                 assert rescaled.operator_state("rules") == [{"a": 1, "b": 2}] * parallelism
 
-    def test_opens_a_function_once_per_worker_even_where_its_state_is_given_back(self):
+    def test_a_function_is_opened_once_per_worker_even_if_its_state_is_restored(self):
         with weigh(Opening()) as job:
             Opening.opened = 0
             workers = Workers(job)
@@ -111,7 +111,7 @@ class TestABroadcastStream:
                 workers.epoch(lambda subtask, place=place: place)
             assert Opening.opened == 2 * 2
 
-    def test_may_be_a_union_of_streams_and_have_several_states(self, env):
+    def test_a_broadcast_stream_can_be_a_union_and_have_several_states(self, env):
         names = MapStateDescriptor("names", Types.INT(), Types.STRING())
 
         class Names(BroadcastProcessFunction):
@@ -129,7 +129,7 @@ class TestABroadcastStream:
             job.push("a", "a", source="words").epoch()
             assert job.output == ["one", "one"]
 
-    def test_lists_its_entries_in_one_order_everywhere(self):
+    def test_broadcast_state_lists_its_entries_in_the_same_order_everywhere(self):
         class Listing(Weigh):
             def process_element(self, value, ctx):
                 state = ctx.get_broadcast_state(RULES)
@@ -145,7 +145,7 @@ class TestABroadcastStream:
             job.push("x", "x", source="words").epoch()
             assert job.output == [([("a", 1), ("b", 2), ("c", 3)], [1, 2, 3], 2)] * 4
 
-    def test_holds_values_that_nobody_changes_by_accident(self, env):
+    def test_broadcast_state_is_isolated_from_accidental_changes(self, env):
         lists = MapStateDescriptor("lists", str, list[int])
 
         class Careless(BroadcastProcessFunction):
@@ -177,7 +177,7 @@ class TestABroadcastStream:
             lambda state: state.__delitem__("a"),
         ],
     )
-    def test_cannot_be_written_by_other_records(self, write):
+    def test_broadcast_state_cannot_be_written_from_the_other_input(self, write):
         class Writing(Weigh):
             def process_element(self, value, ctx):
                 write(ctx.get_broadcast_state(RULES))
@@ -187,15 +187,16 @@ class TestABroadcastStream:
         with weigh(Writing()) as job, pytest.raises(Exception, match=message):
             job.push("a", source="words").epoch()
 
-    def test_has_the_states_it_was_given(self):
+    def test_an_undeclared_broadcast_state_is_refused(self):
         class Asking(Weigh):
             def process_element(self, value, ctx):
                 ctx.get_broadcast_state(MapStateDescriptor("other", str, str))
 
-        with weigh(Asking()) as job, pytest.raises(Exception, match=r"'other'; its broadcast stream has \['rules'\]"):
+        message = r"'other', but its broadcast stream only has \['rules'\]"
+        with weigh(Asking()) as job, pytest.raises(Exception, match=message):
             job.push("a", source="words").epoch()
 
-    def test_may_go_with_state_of_the_function_itself(self):
+    def test_a_broadcast_function_can_have_operator_state(self):
         with weigh(Counting()) as job:
             job.push(("a", 1), source="rules").epoch()
             for _ in range(3):
@@ -227,7 +228,7 @@ class Counting(Weigh, CheckpointedFunction):
 
 
 class Limits(KeyedBroadcastProcessFunction):
-    """Sums by key, up to a limit that is broadcast; `reset` sets all sums back."""
+    """Sums by key, up to a broadcast limit; `reset` clears all sums."""
 
     rejected = OutputTag("rejected", Types.TUPLE([Types.STRING(), Types.INT()]))
 
@@ -268,8 +269,8 @@ def limits(parallelism=2, storage=None, side=False, settings=None):
     return JobHarness(stream, parallelism=parallelism, max_parallelism=16, storage=storage, settings=settings)
 
 
-class TestAKeyedStreamWithRules:
-    def test_has_its_keyed_state_and_the_rules(self):
+class TestKeyedStreams:
+    def test_a_keyed_broadcast_function_has_keyed_state_and_the_rules(self):
         with limits() as job:
             job.push(10, source="rules").epoch()
             job.push(("a", 6), ("a", 6), ("b", 7), source="amounts").epoch()
@@ -278,15 +279,15 @@ class TestAKeyedStreamWithRules:
             job.push(("a", 6), source="amounts").epoch()
             assert job.output[-1] == ("a", 12)
 
-    def test_has_side_outputs(self):
+    def test_a_keyed_broadcast_function_has_side_outputs(self):
         with limits(side=True) as job:
             job.push(10, source="rules").epoch()
             job.push(("a", 6), ("a", 6), source="amounts").epoch()
             assert job.output == [("a", 6)]
 
     @pytest.mark.parametrize("epochs", [True, False])
-    def test_lets_a_rule_change_the_state_of_every_key(self, epochs):
-        """Of keys that are stored, of those that this epoch wrote, and not of those that were cleared."""
+    def test_a_rule_can_change_the_state_of_every_key(self, epochs):
+        """This covers stored keys and keys written in this epoch, but not cleared ones."""
         with limits(parallelism=3) as job:
             job.push(1000, source="rules").epoch()
             job.push(*[(f"k{n}", n) for n in range(1, 30)], source="amounts").epoch()
@@ -302,8 +303,8 @@ class TestAKeyedStreamWithRules:
             job.push("double", source="rules").epoch()
             assert job.states("total") in ({"k1": 10}, {"k1": 20})
 
-    def test_lets_a_rule_change_more_keys_than_memory_holds(self, monkeypatch):
-        """Between two keys the overlay may go to disk; the keys before and after are still each seen once."""
+    def test_a_rule_can_change_more_keys_than_fit_in_memory(self, monkeypatch):
+        """The overlay can spill between two keys; every key is still seen once."""
         spills = []
         spill = Overlay.spill
         monkeypatch.setattr(Overlay, "spill", lambda overlay: (spills.append(1), spill(overlay)))
@@ -317,7 +318,7 @@ class TestAKeyedStreamWithRules:
             job.push("reset", source="rules").epoch()
             assert job.states("total") == {}
 
-    def test_keeps_rules_and_sums_at_another_parallelism(self):
+    def test_rules_and_sums_are_kept_at_another_parallelism(self):
         with limits(2) as job:
             job.push(1000, source="rules").epoch()
             job.push(*[(f"k{n}", n) for n in range(42)], source="amounts").epoch()
@@ -327,7 +328,7 @@ class TestAKeyedStreamWithRules:
                 more.push("double", source="rules").epoch()
                 assert more.states("total") == {f"k{n}": 4 * n for n in range(42)}
 
-    def test_has_no_key_while_a_rule_is_seen(self):
+    def test_a_rule_has_no_current_key(self):
         class Confused(Limits):
             def process_broadcast_element(self, value, ctx):
                 self.total.value()
@@ -354,10 +355,10 @@ KINDS = {
 }
 
 
-class TestKeyedStateOfAnyKind:
+class TestKindsOfKeyedState:
     @pytest.mark.parametrize("ttl", [False, True])
     @pytest.mark.parametrize("kind", KINDS)
-    def test_is_reached_by_a_rule_key_by_key(self, env, kind, ttl):
+    def test_a_rule_reaches_keyed_state_of_any_kind(self, env, kind, ttl):
         descriptor, add, total = KINDS[kind]
         if ttl:
             descriptor = type(descriptor).__new__(type(descriptor))
@@ -395,7 +396,7 @@ class TestKeyedStateOfAnyKind:
             job.push("ask", source="rules").epoch()
             assert job.output == [[(1, 1), (2, 2), (3, 3)], [(1, 1), (3, 3), (4, 4)]]
 
-    def test_of_a_map_is_gone_when_its_last_entry_is(self, env):
+    def test_a_key_whose_map_is_empty_is_not_reached(self, env):
         descriptor = MapStateDescriptor("kept", str, int)
 
         class Keeps(KeyedBroadcastProcessFunction):
@@ -418,14 +419,14 @@ class TestKeyedStateOfAnyKind:
         stream = env.from_collection([]).uid("entries").key_by(lambda entry: entry[0]).connect(rules).process(Keeps())
         with JobHarness(stream) as job:
             job.push((1, "x", 1), (1, "y", 2), (2, "x", 3), source="entries").epoch()
-            # In one epoch: what is removed is not stored yet when the rule comes.
+            # In one epoch: the removal is not stored yet when the rule arrives.
             job.push((1, "x", None), (2, "x", None), source="entries").push("ask", source="rules").epoch()
             job.push("ask", source="rules").epoch()
             assert job.output == [[(1, {"y": 2})]] * 2
 
 
 class Reminding(KeyedBroadcastProcessFunction):
-    """Gives a word back when the delay that was broadcast has passed."""
+    """Yields a word again when the broadcast delay has passed."""
 
     def process_element(self, value, ctx):
         delay = ctx.get_broadcast_state(RULES).get("delay")
@@ -442,17 +443,17 @@ class Reminding(KeyedBroadcastProcessFunction):
 
     def process_broadcast_element(self, value, ctx):
         ctx.get_broadcast_state(RULES).put("delay", value)
-        yield "told", value, ctx.timestamp(), ctx.current_watermark() > 0, ctx.current_processing_time()
+        yield "rule", value, ctx.timestamp(), ctx.current_watermark() > 0, ctx.current_processing_time()
 
 
 class TestTime:
-    def test_timers_fire_when_both_streams_have_come_so_far(self, env):
+    def test_a_timer_fires_when_both_streams_have_reached_its_time(self, env):
         rules = env.from_collection([]).uid("rules").broadcast(RULES)
         words = env.from_collection([]).uid("words").key_by(lambda word: word)
         with JobHarness(words.connect(rules).process(Reminding()).uid("remind"), parallelism=2) as job:
             job.set_clock(77)
             job.push(10, source="rules", timestamp=5).epoch()
-            assert job.output == [("told", 10, 5, False, 77)] * 2
+            assert job.output == [("rule", 10, 5, False, 77)] * 2
             job.push("a", source="words", timestamp=100).push_watermark(120, source="words").epoch()
             assert len(job.output) == 2
             job.crash()
@@ -463,8 +464,8 @@ class TestTime:
 
     @pytest.mark.parametrize("parallelism", [1, 3])
     @pytest.mark.parametrize("per_epoch", [1, 4, 100])
-    def test_results_by_event_time_depend_on_neither_epochs_nor_parallelism(self, env, parallelism, per_epoch):
-        """Rules of a later time than the records they are read with: a function that waits for the watermark."""
+    def test_event_time_results_do_not_depend_on_epochs_or_parallelism(self, env, parallelism, per_epoch):
+        """The function waits for the watermark because rules can have a later time than the records read with them."""
         strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Stamp())
         rules = env.from_collection([(1, 0), (2, 50)]).assign_timestamps_and_watermarks(strategy).broadcast(VERSIONS)
         words = [(f"w{n % 5}", n * 10) for n in range(12)]
@@ -483,7 +484,7 @@ class Stamp(TimestampAssigner):
 
 
 class Versioned(KeyedBroadcastProcessFunction):
-    """Sees a record when all rules of its time are known."""
+    """Processes a record once all rules up to its time are known."""
 
     def process_element(self, value, ctx):
         ctx.timer_service().register_event_time_timer(value[1])
@@ -498,18 +499,18 @@ class Versioned(KeyedBroadcastProcessFunction):
 
 
 class TestMistakes:
-    def test_a_function_for_the_other_kind_of_stream(self, env):
+    def test_a_function_for_the_other_kind_of_stream_is_refused(self, env):
         stream, rules = env.from_collection([1]), env.from_collection([1]).broadcast(RULES)
         with pytest.raises(GraphError, match="needs a BroadcastProcessFunction, for the stream is not keyed"):
             stream.connect(rules).process(Limits())
         with pytest.raises(GraphError, match="needs a KeyedBroadcastProcessFunction, for the stream is keyed"):
             stream.key_by(lambda n: n).connect(rules).process(Weigh())
 
-    def test_a_descriptor_that_is_none_of_a_map(self, env):
+    def test_a_descriptor_that_is_not_of_a_map_is_refused(self, env):
         with pytest.raises(GraphError, match="each a MapStateDescriptor"):
             env.from_collection([1]).broadcast(ValueStateDescriptor("rules", int))
 
-    def test_two_states_of_one_name(self, env):
+    def test_two_states_with_the_same_name_are_refused(self, env):
         with pytest.raises(GraphError, match="have the same name"):
             env.from_collection([1]).broadcast(RULES, MapStateDescriptor("rules", str, str))
 
@@ -517,13 +518,13 @@ class TestMistakes:
         with pytest.raises(GraphError, match="partitioned by its key"):
             env.from_collection([1]).key_by(lambda n: n).broadcast(RULES)
 
-    def test_streams_of_two_environments(self, env):
+    def test_streams_of_two_environments_are_refused(self, env):
         other = StreamExecutionEnvironment.get_execution_environment()
         with pytest.raises(GraphError, match="one environment"):
             env.from_collection([1]).connect(other.from_collection([1]).broadcast(RULES))
 
 
-def test_a_function_that_failed_goes_on_with_the_rules_of_the_last_checkpoint(env):
+def test_a_failed_function_resumes_with_the_rules_of_the_last_checkpoint(env):
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 0))
     rules = env.from_collection([]).uid("rules").broadcast(RULES)
     stream = env.from_collection([]).uid("words").connect(rules).process(FailsOnce())

@@ -1,4 +1,4 @@
-"""Functions with operator state: what they are given, when, and that no epoch, worker or crash changes it."""
+"""Functions with operator state: when they are restored, and that epochs, workers and crashes do not affect it."""
 
 import json
 
@@ -47,7 +47,7 @@ def env():
 
 
 class Pairs(FlatMapFunction, CheckpointedFunction):
-    """Gives numbers in pairs. What waits for its partner is in an attribute, and at a snapshot in state."""
+    """Yields numbers in pairs. Numbers without a partner are in an attribute, and at a snapshot in state."""
 
     def __init__(self, size=2):
         self.size = size
@@ -59,7 +59,7 @@ class Pairs(FlatMapFunction, CheckpointedFunction):
         self.state = context.get_operator_state_store().get_list_state(WAITING)
         self.given = context.get_operator_state_store().get_list_state(GIVEN)
         if context.is_restored():
-            # As in Flink's own example: appended, for the object is new.
+            # As in Flink's own example: appended, because the object is new.
             for number in self.state.get():
                 self.waiting.append(number)
 
@@ -93,8 +93,8 @@ POINTS = [
 ]
 
 
-class TestAFunctionWithState:
-    def test_goes_on_over_epochs(self, env):
+class TestCheckpointedFunctions:
+    def test_a_function_keeps_its_state_across_epochs(self, env):
         with pairs(env, range(7)) as job:
             for _ in range(7):
                 job.epoch(1)
@@ -103,7 +103,7 @@ class TestAFunctionWithState:
 
     @pytest.mark.parametrize("point", POINTS)
     @pytest.mark.parametrize("parallelism", [1, 3])
-    def test_loses_and_doubles_nothing_wherever_it_crashes(self, env, point, parallelism):
+    def test_a_function_neither_loses_nor_repeats_records_after_a_crash_at_any_point(self, env, point, parallelism):
         with pairs(env, range(61), size=3, parallelism=parallelism) as job:
             job.epoch(10)
             job.crash_at(point)
@@ -112,20 +112,20 @@ class TestAFunctionWithState:
             seen = flat(job.operator_state("waiting")) + flat(job.operator_state("given"))
             assert sorted(seen) == list(range(61))
 
-    def test_is_as_the_checkpoint_says_in_whatever_worker(self, env):
+    def test_a_function_has_the_state_of_the_checkpoint_in_every_worker(self, env):
         with pairs(env, range(20), size=3, parallelism=2) as job:
             workers = Workers(job)
             places = [0, 0, 1, 0, 1, 1, 0, 1, 0, 0]
             for place in places:
                 workers.epoch(lambda subtask, place=place: (place + subtask) % 2, 2)
-            # Each subtask gets every second number, and gives them by threes.
+            # Each subtask receives every second number, and yields them in threes.
             evens, odds = list(range(0, 20, 2)), list(range(1, 20, 2))
             expected = [tuple(numbers[at : at + 3]) for numbers in (evens, odds) for at in (0, 3, 6)]
             assert sorted(job.output) == sorted(expected)
             assert job.operator_state("waiting") == [[18], [19]]
 
-    def test_of_a_worker_that_ran_an_epoch_in_vain_is_made_anew(self, env):
-        """Another task failed, so the epoch runs again: what this one did to its attributes must be forgotten."""
+    def test_a_function_is_recreated_after_an_epoch_that_was_not_committed(self, env):
+        """Another task failed, so the epoch runs again: the changes to this function's attributes must be discarded."""
         with pairs(env, range(12), size=5) as job:
             workers = Workers(job, 1)
             workers.epoch(lambda subtask: 0, 3)
@@ -136,8 +136,8 @@ class TestAFunctionWithState:
             assert job.output == [(0, 1, 2, 3, 4), (5, 6, 7, 8, 9)]
             assert job.operator_state("waiting") == [[10, 11]]
 
-    def test_goes_by_what_the_manifest_holds_and_not_by_its_own_attempt(self, env):
-        """Of two attempts at an epoch the manifest has one; a function that ran in the other must not go on."""
+    def test_a_function_resumes_from_the_manifest_and_not_from_its_own_attempt(self, env):
+        """The manifest has one of two attempts at an epoch; a function that ran in the other must not continue."""
         with JobHarness(env.from_collection(range(4)).map(Attempts()).uid("attempts")) as job:
             workers = Workers(job)
             Attempts.number = 0
@@ -151,15 +151,15 @@ class TestAFunctionWithState:
             workers.epoch(lambda subtask: 0, 1)
             assert job.operator_state("attempts") == [[0, 2, 2]]
 
-    def test_that_takes_its_part_of_a_union_does_so_together_with_all_others(self, env):
-        """Subtask 1 runs in another worker and leaves 0 to subtask 0, which must be there to take it."""
+    def test_all_subtasks_take_their_part_of_a_union_together(self, env):
+        """Subtask 1 runs in another worker and leaves 0 to subtask 0, which must take it."""
         with JobHarness(env.from_collection(range(9)).rebalance().map(Parts()).uid("parts"), parallelism=2) as job:
             workers = Workers(job)
             for number in range(9):
                 workers.epoch(lambda subtask, number=number: number % 2 if subtask else 0, 1)
                 assert flat(job.operator_state("parts")) == list(range(number + 1))
 
-    def test_is_kept_while_it_stands_at_the_last_checkpoint(self, env):
+    def test_a_function_is_kept_while_it_is_at_the_last_checkpoint(self, env):
         with JobHarness(env.from_collection(range(6)).map(CountsOpens()).uid("opens")) as job:
             CountsOpens.opened = 0
             for _ in range(3):
@@ -169,12 +169,12 @@ class TestAFunctionWithState:
             job.epoch()
             assert CountsOpens.opened == 2
 
-    def test_is_a_task_of_its_own_even_behind_a_source(self, env):
+    def test_a_function_with_state_behind_a_source_starts_a_new_task(self, env):
         env.from_collection([1]).map(CountsOpens()).print()
         plan = json.loads(env.get_execution_plan())
         assert [node["level"] for node in plan["nodes"]] == [0, 1, 1]
 
-    def test_may_share_its_task_with_others_that_have_state(self, env):
+    def test_several_functions_with_state_can_share_a_task(self, env):
         stream = env.from_collection(range(8)).rebalance().flat_map(Pairs()).uid("first")
         stream = stream.map(lambda pair: sum(pair)).flat_map(Pairs()).uid("second")
         with JobHarness(stream, parallelism=1) as job:
@@ -185,8 +185,8 @@ class TestAFunctionWithState:
             job.run()
             assert job.output == [(1, 5), (9, 13)]
 
-    def test_is_told_of_the_checkpoint(self, env):
-        with JobHarness(env.from_collection(range(3)).map(Told()).uid("told")) as job:
+    def test_a_function_sees_the_id_and_time_of_the_checkpoint(self, env):
+        with JobHarness(env.from_collection(range(3)).map(SeesCheckpoints()).uid("checkpoints")) as job:
             job.set_clock(1000)
             job.epoch(1)
             job.crash()
@@ -197,8 +197,8 @@ class TestAFunctionWithState:
             assert job.output == [(0, False, None, []), (1, True, 1, [(1, 1000)]), (2, True, 2, [(1, 1000), (2, 2000)])]
 
 
-def test_a_worker_holds_the_operator_state_of_the_last_checkpoints_only(env):
-    """Each checkpoint has all of it, and a worker remembers many checkpoints."""
+def test_a_worker_caches_operator_state_of_recent_checkpoints_only(env):
+    """Each checkpoint has all operator state, and a worker caches many checkpoints."""
     manifest_chain._manifests.clear()
     with pairs(env, range(40), size=50) as job:
         job.epochs(2)
@@ -210,7 +210,7 @@ def test_a_worker_holds_the_operator_state_of_the_last_checkpoints_only(env):
         assert job.operator_state("waiting") == [list(range(40))]
 
 
-def test_more_than_the_memory_backend_takes_is_refused(env):
+def test_operator_state_beyond_the_memory_limit_is_refused(env):
     with pairs(env, range(2000), size=5000, settings=Settings(memory_limit=3000)) as job:
         job.epoch(900)
         with pytest.raises(StateTooLarge, match=r"State 'waiting' of operator 'Flat Map' \(uid 'pairs'\)"):
@@ -218,7 +218,7 @@ def test_more_than_the_memory_backend_takes_is_refused(env):
 
 
 class Attempts(MapFunction, CheckpointedFunction):
-    """Not deterministic: notes in which attempt it ran."""
+    """Not deterministic: records the attempt in which it ran."""
 
     number = 0
 
@@ -234,7 +234,7 @@ class Attempts(MapFunction, CheckpointedFunction):
 
 
 class Parts(MapFunction, CheckpointedFunction):
-    """Each subtask takes from the union the numbers that are its own by their remainder."""
+    """Each subtask takes the numbers of the union that belong to it by their remainder."""
 
     def initialize_state(self, context):
         runtime = context.get_runtime_context()
@@ -266,22 +266,22 @@ class CountsOpens(MapFunction, CheckpointedFunction):
         pass
 
 
-class Told(MapFunction, CheckpointedFunction):
+class SeesCheckpoints(MapFunction, CheckpointedFunction):
     def initialize_state(self, context):
-        self.told = context.get_operator_state_store().get_list_state(
-            ListStateDescriptor("told", Types.TUPLE([Types.LONG(), Types.LONG()]))
+        self.checkpoints = context.get_operator_state_store().get_list_state(
+            ListStateDescriptor("checkpoints", Types.TUPLE([Types.LONG(), Types.LONG()]))
         )
-        self.beginning = context.is_restored(), context.get_restored_checkpoint_id(), list(self.told.get())
+        self.beginning = context.is_restored(), context.get_restored_checkpoint_id(), list(self.checkpoints.get())
 
     def map(self, value):
         return value, *self.beginning
 
     def snapshot_state(self, context):
-        self.told.add((context.get_checkpoint_id(), context.get_checkpoint_timestamp()))
+        self.checkpoints.add((context.get_checkpoint_id(), context.get_checkpoint_timestamp()))
 
 
 class Totals(ListCheckpointed):
-    """To be mixed into any function: counts what it sees."""
+    """Mixin for any function: counts its calls."""
 
     state_type = int
     total = 0
@@ -389,7 +389,7 @@ class CountingKey(KeySelector, Totals):
 
 
 class Both(KeyedProcessFunction, CheckpointedFunction):
-    """Counts by key in keyed state, and all in operator state."""
+    """Counts records by key in keyed state, and all records in operator state."""
 
     def initialize_state(self, context):
         self.of_key = context.get_keyed_state_store().get_state(ValueStateDescriptor("of key", int))
@@ -411,7 +411,7 @@ class Collecting(SinkFunction, Totals):
         Collecting.seen.append(self.count())
 
 
-class TestEveryKindOfFunction:
+class TestKindsOfFunctions:
     @pytest.mark.parametrize(
         ("add", "expected"),
         [
@@ -427,7 +427,7 @@ class TestEveryKindOfFunction:
             (lambda stream: stream.connect(stream).map(CountingBoth()), list(range(1, 13))),
         ],
     )
-    def test_may_hold_a_list(self, env, add, expected):
+    def test_a_function_of_any_kind_can_hold_a_list(self, env, add, expected):
         with JobHarness(add(env.from_collection(range(6))).uid("counting")) as job:
             job.epoch(2)
             job.crash()
@@ -436,7 +436,7 @@ class TestEveryKindOfFunction:
             assert job.output == expected
             assert job.operator_state("_default_") == [[len(expected) if expected != [0, 2, 4] else 6]]
 
-    def test_may_ask_for_keyed_state_where_its_own_is_given(self, env):
+    def test_a_function_can_get_keyed_state_in_initialize_state(self, env):
         with JobHarness(env.from_collection("abaab").key_by(lambda word: word).process(Both()), parallelism=2) as job:
             job.epoch(3)
             job.crash()
@@ -445,7 +445,7 @@ class TestEveryKindOfFunction:
             assert sum(flat(job.operator_state("seen"))) == 5
             assert job.states("of key") == {"a": 3, "b": 2}
 
-    def test_may_be_a_sink(self, env):
+    def test_a_sink_function_can_hold_operator_state(self, env):
         Collecting.seen = []
         env.from_collection(range(4)).add_sink(Collecting())
         with JobHarness(env) as job:
@@ -455,7 +455,7 @@ class TestEveryKindOfFunction:
         assert Collecting.seen == [1, 2, 3, 4]
 
     @pytest.mark.parametrize("kind", ["window", "window join", "co-group", "interval join", "asynchronous"])
-    def test_may_be_of_windows_joins_and_calls(self, env, kind):
+    def test_functions_of_windows_joins_and_async_calls_can_hold_operator_state(self, env, kind):
         strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(ItsOwn())
         stream = env.from_collection([1, 2, 11, 12, 21, 22, 31]).assign_timestamps_and_watermarks(strategy)
         windows = TumblingEventTimeWindows.of(Time.milliseconds(10))
@@ -489,7 +489,7 @@ class TestEveryKindOfFunction:
             lambda stream: stream.key_by(lambda n: n).count_window(2).aggregate(CountingAggregate()),
         ],
     )
-    def test_but_one_that_is_no_operator(self, env, add):
+    def test_a_function_that_is_not_an_operator_cannot_hold_operator_state(self, env, add):
         with pytest.raises(GraphError, match=r"Counting.* holds operator state, and no checkpoint has a place for it"):
             add(env.from_collection([1]))
 
@@ -515,18 +515,18 @@ def changing(ask, **options):
     return JobHarness(env.from_collection([]).rebalance().map(Changing(ask)).name("keep").uid("kept"), **options)
 
 
-class TestStatesOfAChangedProgram:
-    def test_nobody_asks_for_stay_as_they_are(self):
+class TestChangedPrograms:
+    def test_states_that_a_program_does_not_request_are_kept_unchanged(self):
         def ask_for_both(store):
             store.get_union_list_state(ListStateDescriptor("all", int)).update([7])
             return store.get_list_state(ListStateDescriptor("some", int))
 
         with changing(ask_for_both, parallelism=2) as job:
             job.push(1, 2, 3).epoch()
-            with changing(lambda store: None, parallelism=3, storage=job.storage) as ignorant:
-                ignorant.push(0).epoch()
-                ignorant.crash()
-                ignorant.push(0).epoch()
+            with changing(lambda store: None, parallelism=3, storage=job.storage) as unaware:
+                unaware.push(0).epoch()
+                unaware.crash()
+                unaware.push(0).epoch()
                 with changing(ask_for_both, parallelism=2, storage=job.storage) as again:
                     again.push(4).epoch()
                     assert flat(again.operator_state("some")) == [1, 2, 3, 4]
@@ -542,7 +542,7 @@ class TestStatesOfAChangedProgram:
             ),
         ],
     )
-    def test_of_another_type_are_refused(self, ask, message):
+    def test_a_state_of_another_type_is_refused(self, ask, message):
         with changing(lambda store: store.get_list_state(ListStateDescriptor("s", int))) as job:
             job.push(1).epoch()
             with (
@@ -551,7 +551,7 @@ class TestStatesOfAChangedProgram:
             ):
                 other.push(2).epoch()
 
-    def test_have_one_name_each(self):
+    def test_two_states_with_the_same_name_are_refused(self):
         def twice(store):
             store.get_list_state(ListStateDescriptor("s", int))
             return store.get_list_state(ListStateDescriptor("s", str))
@@ -559,7 +559,7 @@ class TestStatesOfAChangedProgram:
         with changing(twice) as job, pytest.raises(UserFunctionFailed, match="Give one of them another name"):
             job.push(1).epoch()
 
-    def test_take_what_is_of_their_type(self):
+    def test_a_value_of_another_type_is_refused(self):
         with (
             changing(lambda store: store.get_list_state(ListStateDescriptor("s", int))) as job,
             pytest.raises(UserFunctionFailed, match="State 's'"),

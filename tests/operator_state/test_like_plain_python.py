@@ -1,4 +1,4 @@
-"""Operator state over random epochs, workers, crashes and parallelisms, against plain lists and dicts."""
+"""Operator state over random epochs, workers, crashes and parallelisms, compared with plain lists and dicts."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ RULES = MapStateDescriptor("rules", int, list[int])
 
 
 class Keeps(BroadcastProcessFunction, CheckpointedFunction):
-    """Keeps what it sees in every kind of operator state, and between snapshots in attributes."""
+    """Keeps its records in every kind of operator state, and between snapshots in attributes."""
 
     def __init__(self):
         self.listed, self.united, self.raw = [], [], []
@@ -31,7 +31,7 @@ class Keeps(BroadcastProcessFunction, CheckpointedFunction):
         self.union_state = store.get_union_list_state(ListStateDescriptor("united", int))
         runtime = context.get_runtime_context()
         self.subtask, subtasks = runtime.get_index_of_this_subtask(), runtime.get_number_of_parallel_subtasks()
-        # Appended and not assigned: an object that was used before would show.
+        # Appended and not assigned, to detect a reused object.
         self.listed += self.list_state
         self.united += [number for number in self.union_state if number % subtasks == self.subtask]
         self.raw += [stream.read() for stream in context.get_raw_operator_state_inputs()]
@@ -86,7 +86,9 @@ def start(parallelism: int, storage: Any) -> tuple[JobHarness, Workers]:
 
 @settings(max_examples=60)
 @given(STEPS, st.randoms(use_true_random=False), st.integers(1, 4))
-def test_nothing_is_lost_doubled_or_mixed_up(steps: list[tuple[str, Any]], chance: Any, parallelism: int) -> None:
+def test_operator_state_is_neither_lost_duplicated_nor_mixed_up(
+    steps: list[tuple[str, Any]], chance: Any, parallelism: int
+) -> None:
     numbers: list[int] = []
     rules: dict[int, list[int]] = {}
     storage = DriverStorage()
@@ -103,7 +105,7 @@ def test_nothing_is_lost_doubled_or_mixed_up(steps: list[tuple[str, Any]], chanc
             job.push(*range(len(numbers), len(numbers) + argument), source="numbers")
             job.output.clear()
             epoch()
-            # Rules of earlier epochs, all of them, in every subtask.
+            # All rules of earlier epochs, in every subtask.
             new = range(len(numbers), len(numbers) + argument)
             assert sorted(job.output) == [(number, sorted(rules.items())) for number in new]
             numbers += new
@@ -144,7 +146,7 @@ SUM, SEEN = ValueStateDescriptor("sum", int), ListStateDescriptor("seen", int)
 
 
 class Scaled(KeyedBroadcastProcessFunction):
-    """Sums and lists numbers by key, each times a factor that is broadcast; rules change the state of all keys."""
+    """Sums and lists numbers by key, each multiplied by a broadcast factor; rules change the state of all keys."""
 
     def open(self, runtime_context):
         self.sum, self.seen = runtime_context.get_state(SUM), runtime_context.get_list_state(SEEN)
@@ -159,7 +161,7 @@ class Scaled(KeyedBroadcastProcessFunction):
         if value == "negate":
             ctx.apply_to_keyed_state(SUM, lambda key, state: state.update(-state.value()))
         elif value == "forget":
-            # Of the odd keys; what they have is then no more seen by rules.
+            # Clears the odd keys; later rules do not see them any more.
             ctx.apply_to_keyed_state(SEEN, lambda key, state: state.clear() if key % 2 else None)
         elif value == "count":
             ctx.apply_to_keyed_state(SEEN, lambda key, state: state.add(len(list(state))))
@@ -194,7 +196,7 @@ KEYED_STEPS = st.lists(
 
 @settings(max_examples=60)
 @given(KEYED_STEPS, st.randoms(use_true_random=False))
-def test_rules_reach_every_key_and_no_other(steps: list[tuple[str, Any]], chance: Any) -> None:
+def test_rules_reach_every_key_with_state_and_no_other(steps: list[tuple[str, Any]], chance: Any) -> None:
     sums: dict[int, int] = {}
     seen: dict[int, list[int]] = {}
     factor = 1

@@ -1,4 +1,4 @@
-"""Operator state at another parallelism: dealt out, given to all, copied, or sent where its key groups go."""
+"""Operator state at another parallelism: split, given to all, copied, or redistributed by key group."""
 
 import itertools
 import json
@@ -16,11 +16,11 @@ from penstock.state.shares import BROADCAST, GROUPED, SPLIT, UNION, Shares, in_g
 from penstock.testing import JobHarness
 
 
-def dealt_out(shares, parallelism, max_parallelism=128):
+def redistributed(shares, parallelism, max_parallelism=128):
     return [share_of(shares, subtask, parallelism, max_parallelism).elements for subtask in range(parallelism)]
 
 
-class TestAStoredState:
+class TestRedistribution:
     @pytest.mark.parametrize(
         ("parallelism", "expected"),
         [
@@ -30,31 +30,34 @@ class TestAStoredState:
             (6, [[b"1"], [b"2"], [b"3"], [b"4"], [b"5"], []]),
         ],
     )
-    def test_that_is_split_is_dealt_out_in_even_runs(self, parallelism, expected):
+    def test_a_split_state_is_divided_into_even_runs(self, parallelism, expected):
         assert (
-            dealt_out(Shares(mode=SPLIT, schema="", by_subtask=[[b"1", b"2", b"3"], [b"4", b"5"]]), parallelism)
+            redistributed(Shares(mode=SPLIT, schema="", by_subtask=[[b"1", b"2", b"3"], [b"4", b"5"]]), parallelism)
             == expected
         )
 
     @pytest.mark.parametrize("parallelism", [1, 2, 3])
-    def test_that_is_a_union_goes_to_all(self, parallelism):
+    def test_a_union_goes_to_all_subtasks(self, parallelism):
         shares = Shares(mode=UNION, schema="", by_subtask=[[b"1", b"2"], [b"3"]])
-        assert dealt_out(shares, parallelism) == [[b"1", b"2", b"3"]] * parallelism
+        assert redistributed(shares, parallelism) == [[b"1", b"2", b"3"]] * parallelism
 
-    def test_that_is_broadcast_is_copied(self):
-        assert dealt_out(Shares(mode=BROADCAST, schema="", by_subtask=[[b"rule"]]), 3) == [[b"rule"]] * 3
-        assert dealt_out(Shares(mode=BROADCAST, schema="", by_subtask=[[b"a"], [b"b"]]), 3) == [[b"a"], [b"b"], [b"a"]]
+    def test_a_broadcast_state_is_copied(self):
+        assert redistributed(Shares(mode=BROADCAST, schema="", by_subtask=[[b"rule"]]), 3) == [[b"rule"]] * 3
+        differing = Shares(mode=BROADCAST, schema="", by_subtask=[[b"a"], [b"b"]])
+        assert redistributed(differing, 3) == [[b"a"], [b"b"], [b"a"]]
 
-    def test_by_key_groups_goes_to_their_owners(self):
+    def test_state_by_key_group_goes_to_the_owners(self):
         stored = [in_group(group, bytes([group])) for group in range(13)]
         for parallelism in (1, 2, 5, 13):
-            shares = dealt_out(Shares(mode=GROUPED, schema="", by_subtask=[stored[:6], stored[6:]]), parallelism, 13)
+            shares = redistributed(
+                Shares(mode=GROUPED, schema="", by_subtask=[stored[:6], stored[6:]]), parallelism, 13
+            )
             for subtask, share in enumerate(shares):
                 assert share == [stored[group] for group in range(13) if owner_of(group, parallelism, 13) == subtask]
 
 
-def test_a_subtask_goes_on_with_what_it_has_only_among_as_many_as_before():
-    """Also where a running job is rescaled: subtask 0 of two had another share than subtask 0 of three has."""
+def test_a_subtask_keeps_its_state_only_at_the_same_parallelism():
+    """This also applies to a rescaled running job: subtask 0 of two had another share than subtask 0 of three."""
     shares = Shares(mode=SPLIT, schema="", by_subtask=[[b"1", b"2", b"3"], [b"4", b"5"]])
     assert reported_by(shares, 0, 2) == [b"1", b"2", b"3"]
     assert reported_by(shares, 0, 3) is None
@@ -63,7 +66,7 @@ def test_a_subtask_goes_on_with_what_it_has_only_among_as_many_as_before():
 
 
 class Everything(MapFunction, CheckpointedFunction):
-    """Keeps the numbers it sees in a list, in a union list and as raw state, and the same rules in all subtasks."""
+    """Keeps its numbers in a list, in a union list and as raw state, and the same rules in all subtasks."""
 
     def initialize_state(self, context):
         store = context.get_operator_state_store()
@@ -73,7 +76,7 @@ class Everything(MapFunction, CheckpointedFunction):
         self.raw = [json.loads(stream.read()) for stream in context.get_raw_operator_state_inputs()]
         self.subtask = context.get_runtime_context().get_index_of_this_subtask()
         self.given = list(self.listed), list(self.united), dict(self.rules.items()), list(self.raw)
-        # Of what all have been given, each keeps a part.
+        # Each subtask keeps its part of the union.
         subtasks = context.get_runtime_context().get_number_of_parallel_subtasks()
         self.own = [number for number in self.united if number % subtasks == self.subtask]
 
@@ -100,8 +103,8 @@ def everything(parallelism, storage=None):
     return JobHarness(stream, parallelism=parallelism, storage=storage)
 
 
-class TestAFunctionThatIsRescaled:
-    def test_from_two_to_three_and_back_has_all_kinds_of_state(self):
+class TestRescaledFunctions:
+    def test_a_function_rescaled_from_two_to_three_and_back_keeps_all_kinds_of_state(self):
         first = everything(2)
         first.push(1, 2, 3, 4, 5).epoch()
         assert first.operator_state("listed") == [[1, 3, 5], [2, 4]]
@@ -121,19 +124,19 @@ class TestAFunctionThatIsRescaled:
             ([2, 4], [3, 1, 4, 5, 2], {"version": 2}, [2, 4]),
         ]
 
-    def test_without_a_change_of_parallelism_has_what_it_had(self):
+    def test_a_function_at_the_same_parallelism_keeps_its_state(self):
         first = everything(2)
         first.push(1, 2, 3, 4, 5).epoch()
         same = everything(2, first.storage)
         assert [given[0] for _, given in sorted(asked(same, 2))] == [[1, 3, 5], [2, 4]]
 
-    def test_to_more_subtasks_than_elements_leaves_some_empty(self):
+    def test_some_subtasks_are_empty_if_there_are_more_subtasks_than_elements(self):
         first = everything(1)
         first.push(1, 2).epoch()
         many = everything(4, first.storage)
         assert [given[0] for _, given in sorted(asked(many, 4))] == [[1], [2], [], []]
 
-    def test_from_15_to_77_to_15_keeps_every_element_once(self):
+    def test_rescaling_from_15_to_77_to_15_keeps_every_element_once(self):
         first = everything(15)
         first.push(*range(200)).epoch()
         for parallelism in (77, 15):
@@ -145,14 +148,14 @@ class TestAFunctionThatIsRescaled:
 
 
 def asked(job, subtasks):
-    """What each subtask was given: a None goes to each of them."""
+    """Return the restored state of each subtask, by sending a None to each of them."""
     before = len(job.output)
     job.push(*[None] * subtasks).epoch()
     return job.output[before:]
 
 
 class RawByKey(KeyedProcessFunction, CheckpointedFunction):
-    """A sum for each key, in a dict of its own, written by key group."""
+    """Keeps a sum for each key in a dict, written by key group."""
 
     def initialize_state(self, context):
         self.sums = {}
@@ -184,8 +187,8 @@ def raw_by_key(parallelism, storage=None, groups=13, **options):
 
 
 class TestRawKeyedState:
-    def test_follows_its_key_groups(self):
-        """42 keys in 13 key groups, key × 1000; rescaled up and down, key × 500 more."""
+    def test_raw_keyed_state_follows_its_key_groups(self):
+        """42 keys in 13 key groups with key × 1000; after each rescale, key × 500 is added."""
         job = raw_by_key(2)
         job.push(*[(key, key * 1000) for key in range(42)]).epoch()
         for parallelism, total in ((5, 1500), (3, 2000), (13, 2500)):
@@ -193,22 +196,22 @@ class TestRawKeyedState:
             job.push(*[(key, key * 500) for key in range(42)]).epoch()
             assert sorted(job.output) == [(key, key * total) for key in range(42)]
 
-    def test_is_refused_in_another_number_of_key_groups(self):
+    def test_another_number_of_key_groups_is_refused(self):
         job = raw_by_key(2)
         job.push((1, 1)).epoch()
-        with pytest.raises(NotRestorable, match=r"'sums'.* in 13 key groups, this program in 26"):
+        with pytest.raises(NotRestorable, match=r"'sums'.* in 13 key groups, but this program has 26"):
             raw_by_key(2, job.storage, groups=26)
 
-    def test_of_a_savepoint_is_refused_so_before_a_lineage_begins_with_it(self, tmp_path):
+    def test_a_savepoint_with_another_number_of_key_groups_is_refused_before_a_lineage_starts(self, tmp_path):
         job = raw_by_key(2)
         job.push((1, 1)).epoch()
         path = job.savepoint(tmp_path / "savepoints")
         storage = LocalStorage(tmp_path / "new")
-        with pytest.raises(NotRestorable, match=r"savepoint in .*'sums'.* in 13 key groups, this program in 26"):
+        with pytest.raises(NotRestorable, match=r"savepoint in .*'sums'.* in 13 key groups, but this program uses 26"):
             raw_by_key(2, storage, groups=26, from_savepoint=path)
         assert latest(storage) is None
 
-    def test_is_refused_on_a_stream_without_keys(self):
+    def test_raw_keyed_state_without_a_key_is_refused(self):
         class NotKeyed(MapFunction, CheckpointedFunction):
             def initialize_state(self, context):
                 assert context.get_raw_keyed_state_inputs() == []
@@ -229,12 +232,12 @@ class TestRawKeyedState:
     @pytest.mark.parametrize(
         ("write", "message"),
         [
-            (lambda output: output.write(b"x"), "for no key group"),
-            (lambda output: output.start_new_key_group(13), "13 is another subtask's"),
-            (lambda output: [output.start_new_key_group(3) for _ in range(2)], "3 was written before"),
+            (lambda output: output.write(b"x"), "without a key group"),
+            (lambda output: output.start_new_key_group(13), "13 belongs to another subtask"),
+            (lambda output: [output.start_new_key_group(3) for _ in range(2)], "3 was already written"),
         ],
     )
-    def test_is_written_for_a_key_group_of_the_subtask_once(self, write, message):
+    def test_raw_keyed_state_must_be_written_once_per_key_group_of_the_subtask(self, write, message):
         class Writes(RawByKey):
             def snapshot_state(self, context):
                 write(context.get_raw_keyed_operator_state_output())

@@ -1,6 +1,6 @@
 """Asynchronous calls in a chain, driven in the harness.
 
-Calls finish when the test lets them: an answer waits until the records that it must come after have been answered.
+The tests control when calls finish: a call waits until the records that must be answered first have been answered.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from penstock.runtime.event_loop import EventLoop
 from penstock.testing import JobHarness
 
 LONG = Time.minutes(5)
-"""Never reached: no test waits for it."""
+"""Never reached: no test waits this long."""
 WAITS = {"ordered": AsyncDataStream.ordered_wait, "unordered": AsyncDataStream.unordered_wait}
 both = pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
 
@@ -41,7 +41,7 @@ async def double(value):
 
 
 class InTurn(AsyncFunction):
-    """Answers its records in the given order, whatever the order they come in; gives each as it is."""
+    """Returns its records unchanged and in the given order, regardless of the order in which they arrive."""
 
     def __init__(self, turns):
         self.turns = turns
@@ -58,18 +58,18 @@ class InTurn(AsyncFunction):
 
 
 class TestOrder:
-    def test_ordered_gives_results_in_the_order_of_their_records(self, env):
+    def test_ordered_wait_emits_results_in_the_order_of_their_records(self, env):
         stream = AsyncDataStream.ordered_wait(env.from_collection([1, 2, 3, 4]), InTurn([4, 2, 3, 1]), LONG)
         with JobHarness(stream) as job:
             assert job.run() == [1, 2, 3, 4]
 
-    def test_unordered_gives_them_as_they_come(self, env):
+    def test_unordered_wait_emits_results_as_they_complete(self, env):
         stream = AsyncDataStream.unordered_wait(env.from_collection([1, 2, 3, 4]), InTurn([4, 2, 3, 1]), LONG)
         with JobHarness(stream) as job:
             assert job.run() == [4, 2, 3, 1]
 
     @both
-    def test_a_record_may_have_many_results_or_none(self, env, wait):
+    def test_a_record_can_have_many_results_or_none(self, env, wait):
         async def repeat(value):
             return [value] * value
 
@@ -78,7 +78,7 @@ class TestOrder:
 
 
 class InFlight(AsyncFunction):
-    """Ends no call before `capacity` are under way; gives how many there were, at each beginning."""
+    """Ends no call before `capacity` calls are in flight; returns the largest number of calls in flight so far."""
 
     def __init__(self, capacity):
         self.capacity = capacity
@@ -100,7 +100,7 @@ class InFlight(AsyncFunction):
 
 @both
 @pytest.mark.parametrize("capacity", [1, 3, 10])
-def test_as_many_calls_as_the_capacity_are_under_way_and_never_more(env, wait, capacity):
+def test_the_number_of_calls_in_flight_reaches_but_never_exceeds_the_capacity(env, wait, capacity):
     with JobHarness(wait(env.from_collection(range(50)), InFlight(capacity), LONG, capacity)) as job:
         given = job.run()
         assert len(given) == 50
@@ -108,7 +108,7 @@ def test_as_many_calls_as_the_capacity_are_under_way_and_never_more(env, wait, c
 
 
 class Watched(ProcessFunction):
-    """What a record is, its time, and the watermark it finds."""
+    """Yields each record with its timestamp and the current watermark."""
 
     def process_element(self, value, ctx):
         yield value, ctx.timestamp(), ctx.timer_service().current_watermark()
@@ -116,14 +116,14 @@ class Watched(ProcessFunction):
 
 class TestEventTime:
     @both
-    def test_results_have_the_time_of_their_record(self, env, wait):
+    def test_results_have_the_timestamp_of_their_record(self, env, wait):
         stream = wait(env.from_collection([]), InTurn([3, 2, 1]), LONG)
         with JobHarness(stream.process(Watched())) as job:
             job.push(1, timestamp=10).push(2, timestamp=20).push(3, timestamp=30).epoch()
             assert sorted(row[:2] for row in job.output) == [(1, 10), (2, 20), (3, 30)]
 
     @both
-    def test_so_do_those_whose_record_waited_for_room(self, env, wait):
+    def test_results_of_records_that_waited_for_capacity_have_their_timestamp(self, env, wait):
         stream = wait(env.from_collection([]).flat_map(lambda value: [value, -value]), double, LONG, 1)
         with JobHarness(stream.process(Watched())) as job:
             job.push(1, timestamp=10).push(2, timestamp=20).push(3, timestamp=30).epoch()
@@ -131,7 +131,7 @@ class TestEventTime:
 
     @both
     @pytest.mark.parametrize("chained", [True, False])
-    def test_a_watermark_stays_between_the_results_it_was_between(self, env, wait, chained):
+    def test_a_watermark_keeps_its_position_between_results(self, env, wait, chained):
         stream = wait(env.from_collection([]), InTurn([4, 3, 2, 1]), LONG)
         if not chained:
             stream = stream.rebalance()
@@ -146,15 +146,15 @@ class TestEventTime:
             assert chained or job.watermark == 35
 
     @both
-    def test_calls_go_on_past_a_watermark(self, env, wait):
-        """A watermark after each record, as assigners give them, must not make the calls wait for each other."""
+    def test_calls_do_not_wait_for_a_watermark(self, env, wait):
+        """A watermark after each record, as assigners emit them, must not serialize the calls."""
         strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, _: value * 10)
         stream = env.from_collection([1, 2, 3]).assign_timestamps_and_watermarks(strategy)
         with JobHarness(wait(stream, InTurn([3, 2, 1]), LONG).process(Watched())) as job:
             job.epoch()
             assert job.output == [(1, 10, -(2**63)), (2, 20, 9), (3, 30, 19)]
 
-    def test_timestamps_may_be_assigned_behind_it(self, env):
+    def test_timestamps_can_be_assigned_downstream(self, env):
         strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(0))
         strategy = strategy.with_timestamp_assigner(lambda value, _: value)
         stream = AsyncDataStream.ordered_wait(env.from_collection([1, 2]), double, LONG)
@@ -163,7 +163,7 @@ class TestEventTime:
             assert job.output == [(2, 2, -(2**63)), (4, 4, 1)]
 
     @both
-    def test_what_the_end_of_the_input_sets_free_is_called_too(self, env, wait):
+    def test_records_emitted_at_the_end_of_the_input_are_processed(self, env, wait):
         env.set_runtime_mode(RuntimeExecutionMode.BATCH)
         sums = env.from_collection([1, 2, 3, 4]).key_by(lambda value: value % 2).reduce(lambda a, b: a + b)
         with JobHarness(wait(sums, double, LONG).map(lambda value: value + 1)) as job:
@@ -179,7 +179,7 @@ class TestEpochs:
     @both
     @pytest.mark.parametrize("per_epoch", [None, 1, 7])
     @pytest.mark.parametrize("parallelism", [1, 3])
-    def test_however_the_input_is_cut_the_results_are_the_same(self, env, wait, per_epoch, parallelism):
+    def test_results_do_not_depend_on_epoch_boundaries(self, env, wait, per_epoch, parallelism):
         stream = wait(env.from_collection(range(30)), double, LONG, 4).key_by(lambda value: value % 5).process(Sum())
         stream = wait(stream, double, LONG, 4)
         with JobHarness(stream, parallelism=parallelism) as job:
@@ -187,7 +187,7 @@ class TestEpochs:
             assert Counter(job.run(per_epoch)) == expected
 
     @both
-    def test_results_are_in_the_epoch_of_their_record(self, env, wait):
+    def test_results_belong_to_the_epoch_of_their_record(self, env, wait):
         with JobHarness(wait(env.from_collection([]), double, LONG)) as job:
             for number in range(5):
                 job.push(number).epoch()
@@ -195,7 +195,7 @@ class TestEpochs:
 
     @both
     @pytest.mark.parametrize("point", ["source.processed", "level1.processed", "level1.snapshot", "driver.collected"])
-    def test_a_crash_repeats_the_calls_and_not_the_results(self, env, wait, point):
+    def test_a_crash_repeats_calls_but_not_results(self, env, wait, point):
         stream = wait(env.from_collection(range(9)), double, LONG).key_by(lambda value: 0).process(Sum())
         with JobHarness(wait(stream, double, LONG)) as job:
             job.epoch(4)
@@ -204,7 +204,7 @@ class TestEpochs:
             assert sorted(job.run(2)) == [(0, value, 0, value) for value in range(0, 18, 2)]
 
     @both
-    def test_on_a_keyed_stream_the_key_is_gone_but_keys_stay_together(self, env, wait):
+    def test_a_keyed_stream_loses_its_key_but_keeps_keys_together(self, env, wait):
         stream = wait(env.from_collection(range(12)).key_by(lambda value: value % 3), double, LONG)
         with JobHarness(stream, parallelism=2) as job:
             assert sorted(job.run(5)) == list(range(0, 24, 2))
@@ -218,7 +218,7 @@ class TestEpochs:
     st.integers(1, 8),
     st.sampled_from([None, 1, 6]),
 )
-def test_whatever_the_order_of_completion_it_gives_what_a_map_gives(drawn, capacity, per_epoch):
+def test_results_equal_those_of_a_map_in_any_order_of_completion(drawn, capacity, per_epoch):
     values, steps = drawn
 
     async def shaken(record):
@@ -238,9 +238,9 @@ def test_whatever_the_order_of_completion_it_gives_what_a_map_gives(drawn, capac
             assert Counter(given) == Counter(expected)
 
 
-class TestRecordsAreWhatTheyWereWhenGiven:
+class TestRecordsAreIsolated:
     @both
-    def test_though_the_function_before_changes_them_meanwhile(self, env, wait):
+    def test_a_record_keeps_its_content_when_the_upstream_function_changes_it(self, env, wait):
         class Reuse(ProcessFunction):
             def open(self, runtime_context):
                 self.record = [0]
@@ -256,7 +256,7 @@ class TestRecordsAreWhatTheyWereWhenGiven:
         with JobHarness(wait(env.from_collection(range(5)).process(Reuse()), look, LONG)) as job:
             assert job.run() == [0, 1, 2, 3, 4]
 
-    def test_though_the_async_function_uses_its_result_again(self, env):
+    def test_a_result_keeps_its_content_when_the_async_function_reuses_it(self, env):
         class Reuse(InTurn):
             def open(self, runtime_context):
                 super().open(runtime_context)
@@ -271,56 +271,56 @@ class TestRecordsAreWhatTheyWereWhenGiven:
 
 
 class Life(AsyncFunction):
-    """Says what happened to it, in a list that the test reads; all in one thread and inside the loop."""
+    """Logs its lifecycle calls in a list that the test reads, and checks that all run in one thread and loop."""
 
-    told = []
+    events = []
 
     async def open(self, runtime_context):
         self.loop, self.thread = asyncio.get_running_loop(), threading.current_thread()
-        self.tell(f"open {runtime_context.get_task_name()}")
+        self.log(f"open {runtime_context.get_task_name()}")
 
     async def async_invoke(self, value):
-        self.tell(f"call {value}")
+        self.log(f"call {value}")
         return [value]
 
     async def close(self):
         await asyncio.sleep(0)
-        self.tell("close")
+        self.log("close")
 
-    def tell(self, what):
+    def log(self, what):
         assert asyncio.get_running_loop() is self.loop
         assert threading.current_thread() is self.thread
-        self.told.append(what)
+        self.events.append(what)
 
 
 class PlainLife(Life):
     def open(self, runtime_context):
         self.loop, self.thread = asyncio.get_running_loop(), threading.current_thread()
-        self.tell(f"open {runtime_context.get_task_name()}")
+        self.log(f"open {runtime_context.get_task_name()}")
 
     def close(self):
-        self.tell("close")
+        self.log("close")
 
 
 def loops():
     return [thread for thread in threading.enumerate() if thread.name.startswith("async ")]
 
 
-class TestTheFunctionsLife:
+class TestLifecycle:
     @pytest.mark.parametrize("kind", [Life, PlainLife])
-    def test_it_is_opened_once_serves_all_epochs_and_is_closed(self, env, monkeypatch, kind):
-        monkeypatch.setattr(Life, "told", [])
+    def test_a_function_is_opened_once_serves_all_epochs_and_is_closed(self, env, monkeypatch, kind):
+        monkeypatch.setattr(Life, "events", [])
         stream = AsyncDataStream.ordered_wait(env.from_collection([1, 2, 3]), kind(), LONG).name("life")
         before = loops()
         with JobHarness(stream) as job:
             assert job.run(1) == [1, 2, 3]
             assert len(loops()) == len(before) + 1
-        assert Life.told == ["open life", "call 1", "call 2", "call 3", "close"]
+        assert Life.events == ["open life", "call 1", "call 2", "call 3", "close"]
         assert loops() == before
 
     @both
     def test_a_failed_epoch_leaves_no_calls_behind(self, env, monkeypatch, wait):
-        monkeypatch.setattr(Life, "told", [])
+        monkeypatch.setattr(Life, "events", [])
 
         def refuse(value):
             raise LookupError("no such value")
@@ -329,13 +329,13 @@ class TestTheFunctionsLife:
         stream = wait(env.from_collection(["ends", "hangs"]), OneHangs(), LONG)
         with JobHarness(stream.map(refuse)) as job, pytest.raises(UserFunctionFailed, match="no such value"):
             job.epoch()
-        assert Life.told == ["open async wait operator", "cancelled", "close"]
+        assert Life.events == ["open async wait operator", "cancelled", "close"]
         assert loops() == before
 
     def test_a_function_that_cannot_be_opened_leaves_no_loop_behind(self, env):
         class NoDoor(AsyncFunction):
             async def open(self, runtime_context):
-                raise ConnectionError("nobody there")
+                raise ConnectionError("host unreachable")
 
             async def async_invoke(self, value):
                 return [value]
@@ -346,12 +346,12 @@ class TestTheFunctionsLife:
             job.epoch()
         assert caught.value.failures[0].uid == "ask"
         assert str(caught.value).endswith(
-            'in open\n    raise ConnectionError("nobody there")\nConnectionError: nobody there'
+            'in open\n    raise ConnectionError("host unreachable")\nConnectionError: host unreachable'
         )
         assert loops() == before
 
-    def test_what_nobody_holds_any_more_ends_by_itself(self):
-        """As after a crash in the harness, where nothing is closed."""
+    def test_an_unreferenced_event_loop_ends(self):
+        """This happens after a crash in the harness, where nothing is closed."""
         events = EventLoop("async forgotten", lambda error: None)
         thread = next(thread for thread in loops() if thread.name == "async forgotten")
         del events
@@ -372,4 +372,4 @@ class OneHangs(Life):
         try:
             await asyncio.Event().wait()
         finally:
-            self.tell("cancelled")
+            self.log("cancelled")

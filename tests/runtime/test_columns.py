@@ -1,4 +1,4 @@
-"""Records that travel as columns must be the records that would have travelled as rows."""
+"""Records sent as columns must equal the records that would have been sent as rows."""
 
 import operator
 from typing import Any
@@ -39,7 +39,7 @@ def keeps(row: Any, seen: Any = None) -> Any:
 ANOTHER = Row(user="someone")
 
 
-class TestAPlainFieldIsKnownByItsCode:
+class TestPlainField:
     @pytest.mark.parametrize(
         ("select", "field"),
         [
@@ -51,7 +51,7 @@ class TestAPlainFieldIsKnownByItsCode:
             (operator.itemgetter(1), 1),
         ],
     )
-    def test_where_nothing_else_is_done(self, select: Any, field: Any) -> None:
+    def test_a_selector_of_a_plain_field_is_recognized(self, select: Any, field: Any) -> None:
         assert plain_field(select) == field
 
     @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ class TestAPlainFieldIsKnownByItsCode:
             lambda row: row[:1],
             lambda row: row[True],
             lambda row: row.user.id,
-            lambda row: row.user or "nobody",
+            lambda row: row.user or "unknown",
             lambda row: row.user if row.n else row.other,
             lambda row: (row.user,),
             lambda row: row.get_row_kind(),
@@ -77,22 +77,22 @@ class TestAPlainFieldIsKnownByItsCode:
             len,
         ],
     )
-    def test_and_anything_else_is_left_alone(self, select: Any) -> None:
+    def test_any_other_selector_is_not_a_plain_field(self, select: Any) -> None:
         assert plain_field(select) is None
 
 
 class TestFieldsOfABatch:
     BATCH = RowBatch(pa.record_batch({"user": ["a", None], "n": [1, 2], "as_dict": [3, 4]}))
 
-    def test_are_what_a_row_would_give(self) -> None:
+    def test_a_field_has_the_values_that_a_row_would_return(self) -> None:
         assert self.BATCH.field("user") == [row["user"] for row in self.BATCH] == ["a", None]
         assert self.BATCH.field(1) == [row[1] for row in self.BATCH]
 
     @pytest.mark.parametrize("field", ["missing", "as_dict", 3, -1])
-    def test_and_unknown_where_a_row_would_give_something_else_or_fail(self, field: Any) -> None:
+    def test_a_field_is_none_if_a_row_would_return_something_else_or_fail(self, field: Any) -> None:
         assert self.BATCH.field(field) is None
 
-    def test_of_a_name_that_comes_twice_are_unknown(self) -> None:
+    def test_a_field_with_a_duplicate_name_is_none(self) -> None:
         batch = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["n", "n"])
         assert RowBatch(batch).field("n") is None
 
@@ -115,7 +115,7 @@ def received(out: list[ExchangeRow]) -> list[tuple[int, bytes, Any]]:
     return sorted(result, key=lambda record: record[0])
 
 
-def test_columns_reach_the_targets_that_rows_would_in_the_same_order() -> None:
+def test_columns_reach_the_same_targets_in_the_same_order_as_rows() -> None:
     table = {"user": [f"u{n % 17}" for n in range(1000)], "n": list(range(1000)), "tags": [[n] for n in range(1000)]}
     batches = [RowBatch(batch) for batch in pa.table(table).to_batches(max_chunksize=300)]
     as_columns: list[ExchangeRow] = []
@@ -130,7 +130,7 @@ def test_columns_reach_the_targets_that_rows_would_in_the_same_order() -> None:
     assert len(as_columns) == len(batches) * 3 + 3
 
 
-def test_records_that_wait_as_rows_go_first() -> None:
+def test_buffered_rows_are_sent_before_columns() -> None:
     out: list[ExchangeRow] = []
     exchange = key_exchange(lambda row: row.user, out)
     exchange.process_many([Row(user="a", n=1)])
@@ -139,7 +139,7 @@ def test_records_that_wait_as_rows_go_first() -> None:
     assert [value.n for _, _, value in received(out)] == [1, 2]
 
 
-def test_a_key_that_cannot_be_one_is_the_selector_s_fault() -> None:
+def test_an_invalid_key_blames_the_selector() -> None:
     exchange: Exchange = key_exchange(lambda row: row.tags, [])
     with pytest.raises(Blamed) as raised:
         exchange.process_many(RowBatch(pa.record_batch({"tags": [["x"]]})))

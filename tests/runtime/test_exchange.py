@@ -1,4 +1,4 @@
-"""The sending side of an edge: which record goes to which target, in which buffer, and what closes the channel."""
+"""The sending side of an edge: targets, buffers and barriers."""
 
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.graph.builder import build
@@ -42,7 +42,7 @@ def key_exchange(out, targets=3, groups=128, select=lambda value: value, codec=P
 
 
 def sent_to(out, target, codec=PICKLED):
-    """The records of each buffer for a target."""
+    """Return the records of each buffer for a target."""
     rows = [row for row in out if row.target == target and row.kind == DATA]
     return [codec.decode_many(decode_buffer(row.payload).values) for row in rows]
 
@@ -52,7 +52,7 @@ def barriers(out):
 
 
 class TestByKey:
-    def test_128_key_groups_over_3_subtasks_are_0_to_42_43_to_85_and_86_to_127(self):
+    def test_128_key_groups_over_3_subtasks_are_split_into_0_to_42_43_to_85_and_86_to_127(self):
         env = StreamExecutionEnvironment.get_execution_environment()
         env.from_collection([]).key_by(lambda word: word).process(lambda word, ctx: [word])
         graph = build(env._graph, parallelism=3, max_parallelism=128)
@@ -67,11 +67,11 @@ class TestByKey:
                 assert {key_group_of(encode_key(word), 128) for word in records} <= set(groups)
         assert sorted(arrived) == sorted(words)
 
-    def test_the_canonical_key_travels_with_its_record_and_the_selector_runs_once(self):
-        asked = []
+    def test_the_encoded_key_travels_with_its_record_and_the_selector_runs_once(self):
+        selected = []
 
         def last_letter(word):
-            asked.append(word)
+            selected.append(word)
             return word[-1]
 
         out = []
@@ -81,9 +81,9 @@ class TestByKey:
         buffer = decode_buffer(out[0].payload)
         assert buffer.keys == [encode_key("e"), encode_key("o"), encode_key("e")]
         assert PICKLED.decode_many(buffer.values) == ["one", "two", "free"]
-        assert asked == ["one", "two", "free"]
+        assert selected == ["one", "two", "free"]
 
-    def test_one_record_at_a_time_gives_what_many_at_once_give(self):
+    def test_processing_records_one_by_one_sends_the_same_rows_as_processing_many(self):
         one_by_one, at_once = [], []
         slow, fast = key_exchange(one_by_one), key_exchange(at_once)
         for number in range(2000):
@@ -95,7 +95,7 @@ class TestByKey:
 
 
 class TestBuffers:
-    def test_order_within_a_target_holds_and_buffers_are_numbered_without_a_gap(self):
+    def test_a_target_receives_records_in_order_and_buffers_without_gaps(self):
         out = []
         exchange = key_exchange(out, buffer_bytes=200)
         exchange.process_many(list(range(3000)))
@@ -111,7 +111,7 @@ class TestBuffers:
         everything = [record for target in (10, 11, 12) for buffer in sent_to(out, target) for record in buffer]
         assert sorted(everything) == list(range(3000))
 
-    def test_a_barrier_tells_epoch_buffers_and_records_of_its_channel_and_so_do_the_counts(self):
+    def test_barriers_and_counts_report_epoch_buffers_and_records_of_each_channel(self):
         out = []
         exchange = key_exchange(out, buffer_bytes=200)
         exchange.process_many(list(range(3000)))
@@ -125,7 +125,7 @@ class TestBuffers:
             (barrier.buffers, barrier.records) for _, barrier in sorted(barriers(out).items())
         ]
 
-    def test_a_target_without_records_is_closed_too(self):
+    def test_a_target_without_records_receives_a_barrier(self):
         out = []
         key_exchange(out).close(3, False)
         closed = {
@@ -134,14 +134,14 @@ class TestBuffers:
         assert closed == {10: (3, 0, 0), 11: (3, 0, 0), 12: (3, 0, 0)}
         assert len(out) == 3
 
-    def test_buffers_settle_at_the_wanted_size_whatever_the_size_of_records(self):
+    def test_buffers_approach_the_configured_size_for_any_record_size(self):
         for size in (10, 1000):
             out = []
             exchange = key_exchange(out, targets=1, buffer_bytes=8000)
             exchange.process_many([f"{number:0{size}d}" for number in range(3000)])
             exchange.close(1, False)
             sizes = [len(row.payload) for row in out if row.kind == DATA]
-            # All but the first, sent before a size was known, and the last, which is what was left.
+            # All except the first, which was sent before a size was known, and the last, which holds the remainder.
             assert sizes[1:-1]
             assert all(6000 <= each <= 9000 for each in sizes[1:-1])
 
@@ -169,7 +169,7 @@ class TestBuffers:
         exchange.close(1, False)
         assert decode_buffer(out[0].payload).values == serializer.encode_many([1, 2, 3])
 
-    def test_a_failed_producer_drops_what_it_holds_and_closes_every_channel_as_failed(self):
+    def test_a_failed_producer_drops_its_records_and_closes_every_channel_as_failed(self):
         out = []
         exchange = key_exchange(out)
         exchange.process_many(list(range(10)))
@@ -182,14 +182,14 @@ class TestRebalance:
     def exchange(self, out, start):
         return RoundRobinExchange(Outlet(SENDER, CHANNEL, hops(3), PICKLED, 32 * 1024, out), range(3), start)
 
-    def test_records_go_round_starting_at_the_producers_own_number(self):
+    def test_records_rotate_over_targets_starting_at_the_producers_index(self):
         out = []
         exchange = self.exchange(out, start=4)
         exchange.process_many(["a", "b", "c", "d", "e"])
         exchange.close(1, False)
         assert [sent_to(out, target) for target in (10, 11, 12)] == [[["c"]], [["a", "d"]], [["b", "e"]]]
 
-    def test_no_key_travels(self):
+    def test_a_rebalanced_record_travels_without_a_key(self):
         out = []
         exchange = self.exchange(out, start=0)
         exchange.process_many(["a"])
@@ -198,7 +198,7 @@ class TestRebalance:
 
 
 class TestForward:
-    def test_everything_goes_to_the_subtask_of_the_same_number_and_all_channels_are_closed(self):
+    def test_forward_sends_everything_to_the_subtask_with_the_same_index_and_closes_all_channels(self):
         out = []
         exchange = SingleExchange(Outlet(SENDER, CHANNEL, hops(3), PICKLED, 32 * 1024, out), 2)
         exchange.process_many(list(range(600)))
@@ -207,13 +207,13 @@ class TestForward:
         assert {target: barrier.records for target, barrier in barriers(out).items()} == {10: 0, 11: 0, 12: 600}
 
 
-def test_a_channel_names_its_edge_and_its_producer():
+def test_a_channel_identifies_its_edge_and_its_producer():
     for edge, producer in [(0, 0), (3, 7), (2**31 - 1, 2**32 - 1)]:
         channel = channel_of(edge, producer)
         assert (edge_of(channel), producer_of(channel)) == (edge, producer)
 
 
-def test_classes_that_no_module_holds_travel_with_their_records():
+def test_classes_that_cannot_be_imported_travel_with_their_records():
     class Event:
         def __init__(self, number):
             self.number = number

@@ -1,4 +1,4 @@
-"""The receiving side: nothing lost, doubled, misplaced or stale gets past alignment, and order never varies."""
+"""The receiving side: alignment rejects lost, duplicated, misplaced and stale rows, and the order never varies."""
 
 import pytest
 from hypothesis import assume, given
@@ -17,7 +17,7 @@ SENDER = Party("numbers", "numbers-uid")
 
 
 def rows_of(producers, epoch=EPOCH, records_per_buffer=3, keyed=True):
-    """What these producers, given as lists of records, send on one edge to two targets in an epoch."""
+    """Return the rows that these producers, lists of records, send on one edge to two targets in an epoch."""
     out = []
     hops = [Hop(target, route_to(1, target)) for target in range(TARGETS)]
     for number, records in enumerate(producers):
@@ -28,7 +28,7 @@ def rows_of(producers, epoch=EPOCH, records_per_buffer=3, keyed=True):
             exchange = KeyExchange(Outlet(SENDER, channel, hops, PICKLED, 1, out), keying)
         else:
             exchange = RoundRobinExchange(Outlet(SENDER, channel, hops, PICKLED, 1, out), range(TARGETS), number)
-        # With a buffer of 1 byte wanted, every buffer after the first holds one record.
+        # With a target size of 1 byte, every buffer after the first holds one record.
         exchange._limit = records_per_buffer
         exchange.process_many(records)
         exchange.close(epoch, False)
@@ -36,7 +36,7 @@ def rows_of(producers, epoch=EPOCH, records_per_buffer=3, keyed=True):
 
 
 def receive(rows, target, producers, budget=1 << 20):
-    """The (channel, records) that a task for `target` processes; Misaligned if something is wrong with its rows."""
+    """Return the (channel, records) that a task for `target` processes, or raise Misaligned."""
     inbox = Inbox(EPOCH, [channel_of(0, number) for number in range(producers)], budget)
     try:
         for row in rows:
@@ -62,7 +62,7 @@ def receive_all(rows, producers, budget=1 << 20):
     return [receive(rows, target, producers, budget) for target in range(TARGETS)]
 
 
-def assert_noticed(rows, producers):
+def assert_rejected(rows, producers):
     with pytest.raises(Misaligned):
         receive_all(rows, producers)
 
@@ -70,9 +70,9 @@ def assert_noticed(rows, producers):
 inputs = st.lists(st.lists(st.integers(0, 99), max_size=20), min_size=1, max_size=3)
 
 
-class TestNothingWrongGetsThrough:
+class TestAlignment:
     @given(inputs, st.booleans())
-    def test_what_was_sent_is_what_is_processed(self, producers, keyed):
+    def test_all_sent_records_are_processed(self, producers, keyed):
         received = receive_all(rows_of(producers, keyed=keyed), len(producers))
         for number, records in enumerate(producers):
             arrived = [
@@ -85,45 +85,45 @@ class TestNothingWrongGetsThrough:
             assert sorted(arrived) == sorted(records)
 
     @given(inputs, st.data())
-    def test_a_row_lost(self, producers, data):
+    def test_a_lost_row_is_rejected(self, producers, data):
         rows = rows_of(producers)
         del rows[data.draw(st.integers(0, len(rows) - 1))]
-        assert_noticed(rows, len(producers))
+        assert_rejected(rows, len(producers))
 
     @given(inputs, st.data())
-    def test_a_row_doubled(self, producers, data):
+    def test_a_duplicated_row_is_rejected(self, producers, data):
         rows = rows_of(producers)
         rows.insert(data.draw(st.integers(0, len(rows))), data.draw(st.sampled_from(rows)))
-        assert_noticed(rows, len(producers))
+        assert_rejected(rows, len(producers))
 
     @given(inputs, st.data())
-    def test_a_row_that_came_by_another_channel(self, producers, data):
+    def test_a_row_on_another_channel_is_rejected(self, producers, data):
         assume(len(producers) > 1)
         rows = rows_of(producers)
         place = data.draw(st.integers(0, len(rows) - 1))
         others = [channel_of(0, n) for n in range(len(producers)) if channel_of(0, n) != rows[place].channel]
         rows[place] = rows[place]._replace(channel=data.draw(st.sampled_from(others)))
-        assert_noticed(rows, len(producers))
+        assert_rejected(rows, len(producers))
 
     @given(inputs, st.data())
-    def test_a_row_that_came_to_another_target(self, producers, data):
+    def test_a_row_at_another_target_is_rejected(self, producers, data):
         rows = rows_of(producers)
         place = data.draw(st.integers(0, len(rows) - 1))
         rows[place] = rows[place]._replace(target=1 - rows[place].target)
-        assert_noticed(rows, len(producers))
+        assert_rejected(rows, len(producers))
 
     @given(inputs, st.data())
-    def test_a_buffer_at_another_place_in_its_channel(self, producers, data):
+    def test_a_buffer_with_another_sequence_number_is_rejected(self, producers, data):
         rows = rows_of(producers)
         buffers = [place for place, row in enumerate(rows) if row.kind == DATA]
         assume(buffers)
         place = data.draw(st.sampled_from(buffers))
         seq = data.draw(st.integers(0, 20).filter(lambda number: number != rows[place].seq))
         rows[place] = rows[place]._replace(seq=seq)
-        assert_noticed(rows, len(producers))
+        assert_rejected(rows, len(producers))
 
     @given(inputs, st.data())
-    def test_two_buffers_that_took_each_others_place(self, producers, data):
+    def test_swapped_buffers_are_rejected(self, producers, data):
         rows = rows_of(producers)
         buffers = [place for place, row in enumerate(rows) if row.kind == DATA]
         assume(len(buffers) > 1)
@@ -134,10 +134,10 @@ class TestNothingWrongGetsThrough:
             rows[other]._replace(payload=payloads[0]),
             rows[one]._replace(payload=payloads[1]),
         )
-        assert_noticed(rows, len(producers))
+        assert_rejected(rows, len(producers))
 
     @given(inputs, inputs, st.data())
-    def test_a_row_of_another_epoch_beside_or_instead_of_one_of_this_epoch(self, producers, before, data):
+    def test_a_row_of_another_epoch_is_rejected(self, producers, before, data):
         rows = rows_of(producers)
         stale = data.draw(st.sampled_from(rows_of(before, epoch=EPOCH - 1)))
         same_place = [
@@ -146,15 +146,15 @@ class TestNothingWrongGetsThrough:
             if (row.target, row.channel, row.seq, row.kind) == (stale.target, stale.channel, stale.seq, stale.kind)
         ]
         if same_place and data.draw(st.booleans()):
-            # A buffer with the same content is as good as the lost one.
+            # A buffer with the same content is a valid replacement.
             assume(rows[same_place[0]].payload != stale.payload)
             rows[same_place[0]] = stale
         else:
             rows.insert(0, stale)
-        assert_noticed(rows, len(producers))
+        assert_rejected(rows, len(producers))
 
     @given(inputs, st.data())
-    def test_a_bit_flipped(self, producers, data):
+    def test_a_flipped_bit_is_rejected(self, producers, data):
         rows = rows_of(producers)
         buffers = [place for place, row in enumerate(rows) if row.kind == DATA]
         assume(buffers)
@@ -162,19 +162,19 @@ class TestNothingWrongGetsThrough:
         payload = bytearray(rows[place].payload)
         payload[data.draw(st.integers(0, len(payload) - 1))] ^= 1 << data.draw(st.integers(0, 7))
         rows[place] = rows[place]._replace(payload=bytes(payload))
-        assert_noticed(rows, len(producers))
+        assert_rejected(rows, len(producers))
 
-    def test_and_nothing_is_processed_before_everything_was_checked(self):
+    def test_buffers_are_checked_before_any_is_processed(self):
         first, *others = (row for row in rows_of([[1, 2, 3, 4, 5, 6]], keyed=False) if row.target == 0)
         inbox = Inbox(EPOCH, [channel_of(0, 0)])
         inbox.add_buffer(first._replace(payload=first.payload[:-1] + b"?"))
         for row in others:
             (inbox.add_buffer if row.kind == DATA else inbox.add_barrier)(row)
-        with pytest.raises(Misaligned, match="the buffers of channel 0x0 are not those it sent"):
+        with pytest.raises(Misaligned, match="the buffers of channel 0x0 fail their checksum"):
             inbox.align()
 
 
-class TestWhatIsSaid:
+class TestMessages:
     def inbox(self, rows, expected=(0,)):
         inbox = Inbox(EPOCH, [channel_of(0, number) for number in expected])
         for row in rows:
@@ -187,34 +187,37 @@ class TestWhatIsSaid:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            (lambda rows: rows[1:], "Epoch 5: buffer 1 of channel 0x0 came after a gap"),
-            (lambda rows: [rows[1], *rows], "Epoch 5: buffer 1 of channel 0x0 came twice"),
+            (lambda rows: rows[1:], "Epoch 5: buffer 1 of channel 0x0 arrived after a gap"),
+            (lambda rows: [rows[1], *rows], "Epoch 5: buffer 1 of channel 0x0 arrived twice"),
             (lambda rows: [row for row in rows if row.kind == DATA], "Epoch 5: no barrier from channels .*0x0"),
-            (lambda rows: [row for row in rows if row.kind == BARRIER], "closed after 2 buffers, but another number"),
+            (
+                lambda rows: [row for row in rows if row.kind == BARRIER],
+                "closed after 2 buffers, but a different number",
+            ),
             (lambda rows: [*rows[:-1], rows_of([[]], epoch=4)[0]], "A barrier of epoch 4 arrived in epoch 5"),
         ],
         ids=["lost", "doubled", "no barrier", "only the barrier", "old barrier"],
     )
-    def test_the_epoch_the_channel_and_what_happened(self, change, message):
+    def test_the_error_names_the_epoch_the_channel_and_the_cause(self, change, message):
         with pytest.raises(Misaligned, match=message):
             self.inbox(change(self.rows())).align()
 
-    def test_a_channel_closed_twice(self):
+    def test_a_channel_closed_twice_is_named(self):
         rows = self.rows()
         with pytest.raises(Misaligned, match="Channel 0x0 was closed twice in epoch 5"):
             self.inbox([*rows, rows[-1]])
 
-    def test_a_silent_channel_that_was_expected(self):
+    def test_an_expected_channel_without_a_barrier_is_named(self):
         with pytest.raises(Misaligned, match=r"no barrier from channels \['0x1'\]"):
             self.inbox(self.rows(), expected=(0, 1)).align()
 
-    def test_buffers_of_a_source_that_nobody_closed(self):
+    def test_an_unclosed_channel_of_a_source_is_named(self):
         inbox = Inbox(EPOCH, [])
         inbox.add_buffer(self.rows()[0])
         with pytest.raises(Misaligned, match=r"no barrier closes channels \['0x0'\]"):
             inbox.align()
 
-    def test_a_reader_that_lost_records_on_the_way(self):
+    def test_a_wrong_record_count_is_named(self):
         inbox = self.inbox(self.rows())
         inbox.align()
         inbox.count(channel_of(0, 0), 3)
@@ -224,7 +227,7 @@ class TestWhatIsSaid:
 
 class TestOrder:
     @given(inputs, st.randoms(use_true_random=False), st.booleans())
-    def test_the_order_of_arrival_changes_nothing(self, producers, random, keyed):
+    def test_the_order_of_arrival_does_not_matter(self, producers, random, keyed):
         rows = rows_of(producers, keyed=keyed)
         shuffled = list(rows)
         random.shuffle(shuffled)
@@ -247,11 +250,11 @@ class TestOrder:
 
 class TestSpooling:
     @given(inputs, st.integers(0, 400))
-    def test_past_the_memory_budget_the_result_is_the_same(self, producers, budget):
+    def test_exceeding_the_memory_budget_does_not_change_the_result(self, producers, budget):
         rows = rows_of(producers)
         assert receive_all(rows, len(producers), budget) == receive_all(rows, len(producers))
 
-    def test_what_exceeds_the_budget_is_in_a_file_and_not_in_memory(self):
+    def test_buffers_beyond_the_budget_are_spooled_to_a_file(self):
         rows = [row for row in rows_of([list(range(200))], keyed=False) if row.target == 0 and row.kind == DATA]
         budget = sum(len(row.payload) for row in rows[:10])
         inbox = Inbox(EPOCH, [], budget)
@@ -262,14 +265,14 @@ class TestSpooling:
         assert inbox._file is not None
         assert inbox._file.seek(0, 2) == sum(len(row.payload) for row in rows[10:])
 
-    def test_the_file_is_gone_when_the_task_ends(self):
+    def test_the_spool_file_is_closed_when_the_task_ends(self):
         inbox = Inbox(EPOCH, None, budget=0)
         inbox.add_buffer(rows_of([[1, 2, 3]])[0])
         file = inbox._file
         inbox.close()
         assert file.closed
 
-    def test_a_buffer_is_let_go_once_it_was_given(self):
+    def test_a_buffer_is_released_once_it_is_yielded(self):
         rows = [row for row in rows_of([list(range(20))], keyed=False) if row.target == 0]
         inbox = Inbox(EPOCH, [channel_of(0, 0)])
         for row in rows:
@@ -281,7 +284,7 @@ class TestSpooling:
         assert [bool(payload) for _, _, payload in inbox._arrived[:3]] == [False, False, True]
 
 
-def test_a_producer_that_gave_up_ends_the_task_quietly_whatever_else_is_missing():
+def test_a_failed_producer_ends_the_task_silently_even_if_other_channels_are_missing():
     out = []
     RoundRobinExchange(Outlet(SENDER, channel_of(0, 0), [Hop(0, route_to(1, 0))], PICKLED, 1, out), range(1), 0).close(
         EPOCH, True

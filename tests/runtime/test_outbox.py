@@ -1,4 +1,4 @@
-"""Rows that wait to be sent: all of them, in order, whatever fits in memory."""
+"""Rows that wait to be sent: all of them, in order, for any memory budget."""
 
 import os
 
@@ -24,7 +24,7 @@ def link_of(descriptor):
 
 
 @pytest.mark.parametrize("budget", [0, 20, 10_000])
-def test_rows_come_in_their_order_whatever_fits_in_memory(budget):
+def test_rows_are_drained_in_order_for_any_memory_budget(budget):
     outbox = Outbox(budget)
     rows = [row(number) for number in range(50)]
     for each in rows:
@@ -35,7 +35,7 @@ def test_rows_come_in_their_order_whatever_fits_in_memory(budget):
     assert list(outbox.drain()) == [rows[3]]
 
 
-def test_what_is_not_sent_leaves_no_file_behind():
+def test_unsent_rows_leave_no_file_behind():
     before = nameless_files()
     outbox = Outbox(budget=10)
     for number in range(50):

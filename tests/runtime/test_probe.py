@@ -1,4 +1,4 @@
-"""Points at which a test lets a process die or stop: named, in one epoch, once."""
+"""Crash points at which a test kills or stops a process: by name, in one epoch, once."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ def signals(monkeypatch: pytest.MonkeyPatch) -> list[signal.Signals]:
 
 
 @pytest.mark.parametrize(("role", "expected"), [("driver", signal.SIGKILL), ("stopped-driver", signal.SIGSTOP)])
-def test_a_driver_dies_or_stops_at_its_point_once(
+def test_a_driver_is_killed_or_stopped_once_at_its_crash_point(
     role: str, expected: signal.Signals, signals: list[signal.Signals], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, f"{role}:collected:3:{tmp_path / 'marker'}")
@@ -35,7 +35,7 @@ def test_a_driver_dies_or_stops_at_its_point_once(
     assert (tmp_path / "marker").exists()
 
 
-def test_nothing_happens_to_another_role(
+def test_a_crash_point_of_another_role_is_ignored(
     signals: list[signal.Signals], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, f"stopped-driver:collected:3:{tmp_path / 'marker'}")

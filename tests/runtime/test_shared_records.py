@@ -1,4 +1,4 @@
-"""Records are what they were when given: no consumer sees what another one, or the function that gave them, changes."""
+"""Records are isolated: no consumer sees changes made by another consumer or by the function that emitted them."""
 
 import threading
 from dataclasses import dataclass, field
@@ -54,7 +54,7 @@ SHAPES = {
 
 
 def change(record: Any) -> Any:
-    """Change a record in place, deep down where it is nested."""
+    """Change a record in place, at the innermost level if it is nested."""
     if isinstance(record, (Account, Nested)):
         record.n = -1
         record.marks = [*(record.marks or []), "changed"]
@@ -91,7 +91,7 @@ def run(stream, *records):
 
 
 class Both(ProcessFunction):
-    """Gives one object to a side output and to the main one."""
+    """Emits one object to a side output and to the main output."""
 
     def __init__(self, shape, side_first):
         self.shape = shape
@@ -116,7 +116,7 @@ class Twice(FlatMapFunction):
 
 
 class Kept(MapFunction):
-    """Gives the object that it keeps, again and again."""
+    """Emits the same object for every record and keeps it."""
 
     def __init__(self, shape):
         self.kept = shape(1)
@@ -127,22 +127,22 @@ class Kept(MapFunction):
 
 class TestOneObject:
     @pytest.mark.parametrize("side_first", [True, False])
-    def test_on_a_side_output_and_the_main_one_is_two_records(self, env, shape, side_first):
+    def test_one_object_on_a_side_output_and_the_main_output_becomes_two_records(self, env, shape, side_first):
         stream = env.from_collection([]).process(Both(shape, side_first))
         side, main = stream.get_side_output(TAG), stream
         changed, other = (side, main) if side_first else (main, side)
         results = run(
-            changed.map(change).map(lambda record: ("changed", record)).union(other.map(lambda r: ("as", r))), 1
+            changed.map(change).map(lambda record: ("changed", record)).union(other.map(lambda r: ("unchanged", r))), 1
         )
-        assert dict(results) == {"changed": change(shape(1)), "as": shape(1)}
+        assert dict(results) == {"changed": change(shape(1)), "unchanged": shape(1)}
 
-    def test_given_twice_is_two_records(self, env, shape):
+    def test_one_object_emitted_twice_becomes_two_records(self, env, shape):
         assert run(env.from_collection([]).flat_map(Twice(shape)).map(change), 1) == [change(shape(1))] * 2
 
-    def test_that_the_function_keeps_is_not_changed_by_who_gets_it(self, env, shape):
+    def test_an_object_kept_by_its_function_is_not_changed_by_a_consumer(self, env, shape):
         assert run(env.from_collection([]).map(Kept(shape)).map(change), 1, 2) == [change(shape(1))] * 2
 
-    def test_that_a_filter_lets_pass_and_keeps_is_not_changed_by_who_gets_it(self, env, shape):
+    def test_an_object_kept_by_a_filter_is_not_changed_by_a_consumer(self, env, shape):
         class Repeated(FilterFunction):
             last = None
 
@@ -153,7 +153,7 @@ class TestOneObject:
         stream = env.from_collection([]).filter(Repeated()).map(change)
         assert run(stream, shape(1), shape(1), shape(2)) == [change(shape(1)), change(shape(2))]
 
-    def test_that_the_function_changes_later_stays_as_it_was_for_who_keeps_it(self, env):
+    def test_an_object_changed_later_keeps_its_content_for_a_consumer_that_keeps_it(self, env):
         class Grows(MapFunction):
             def __init__(self):
                 self.record = []
@@ -172,13 +172,13 @@ class TestOneObject:
 
         assert run(env.from_collection([]).map(Grows()).map(Collects()), 1, 2)[-1] == [[1], [1, 2]]
 
-    def test_for_several_consumers_is_a_record_for_each(self, env, shape):
+    def test_one_object_with_several_consumers_becomes_a_record_for_each(self, env, shape):
         stream = env.from_collection([]).map(shape)
         streams = [stream.map(change).map(lambda record: record) for _ in range(2)]
         results = run(stream.map(lambda record: record).union(*streams), 1)
         assert sorted(map(str, results)) == sorted(map(str, [shape(1), change(shape(1)), change(shape(1))]))
 
-    def test_behind_an_assigner_of_timestamps_is_two_records(self, env, shape):
+    def test_one_object_behind_a_timestamp_assigner_becomes_two_records(self, env, shape):
         stream = (
             env.from_collection([])
             .flat_map(Twice(shape))
@@ -186,7 +186,7 @@ class TestOneObject:
         )
         assert run(stream.map(change), 1) == [change(shape(1))] * 2
 
-    def test_for_a_sink_function_is_a_record_of_its_own(self, env, shape):
+    def test_a_sink_function_receives_its_own_copy(self, env, shape):
         kept = Kept(shape)
 
         class Changing(SinkFunction):
@@ -198,8 +198,8 @@ class TestOneObject:
         assert run(stream.map(lambda record: record), 1, 2) == [shape(1), shape(1)]
 
 
-class TestFrom:
-    def test_a_function_of_two_streams(self, env, shape):
+class TestReusedObjects:
+    def test_an_object_reused_by_a_two_input_function_becomes_separate_records(self, env, shape):
         class Same(CoProcessFunction):
             def __init__(self):
                 self.kept = shape(1)
@@ -228,7 +228,7 @@ class TestFrom:
             assert JobHarness(stream).run() == [change(shape(1))] * 3
 
     @pytest.mark.parametrize("ordered", [True, False])
-    def test_asynchronous_calls(self, env, shape, ordered):
+    def test_an_object_reused_by_asynchronous_calls_becomes_separate_records(self, env, shape, ordered):
         class Looks(AsyncFunction):
             def __init__(self):
                 self.kept = shape(1)
@@ -240,7 +240,7 @@ class TestFrom:
         stream = wait(env.from_collection([]), Looks(), Time.seconds(10))
         assert run(stream.map(change), 1) == [change(shape(1))] * 2
 
-    def test_a_window_function(self, env, shape):
+    def test_an_object_reused_by_a_window_function_becomes_separate_records(self, env, shape):
         class Same(ProcessWindowFunction):
             def process(self, key, context, elements):
                 record = next(iter(elements))
@@ -251,7 +251,7 @@ class TestFrom:
         stream = windows.trigger(CountTrigger.of(1)).process(Same()).map(change)
         assert run(stream, shape(1)) == [change(shape(1))] * 2
 
-    def test_a_keyed_function_and_its_timers(self, env, shape):
+    def test_an_object_reused_by_a_keyed_function_and_its_timers_becomes_separate_records(self, env, shape):
         class Same(KeyedProcessFunction):
             def __init__(self):
                 self.kept = shape(1)
@@ -268,7 +268,7 @@ class TestFrom:
         results = run(stream.map(change).union(stream.get_side_output(TAG).map(change)), 1)
         assert results == [change(shape(1))] * 3
 
-    def test_an_operator_of_a_declared_type(self, env):
+    def test_an_object_reused_by_an_operator_with_a_declared_type_becomes_separate_records(self, env):
         stream = (
             env.from_collection([])
             .map(Kept(lambda n: [n]), output_type=Types.LIST(Types.PICKLED_BYTE_ARRAY()))
@@ -278,7 +278,7 @@ class TestFrom:
 
 
 class TestCopies:
-    def test_are_made_of_no_record_that_cannot_change(self, env):
+    def test_an_immutable_record_is_not_copied(self, env):
         class Point(NamedTuple):
             x: int
 
@@ -287,7 +287,7 @@ class TestCopies:
         assert given == records
         assert independent(Point(1)) == Point(1)
 
-    def test_have_the_class_and_the_attributes_of_their_original(self):
+    def test_a_copy_has_the_class_and_attributes_of_its_original(self):
         class Odd:
             def __init__(self):
                 self.n = 1
@@ -311,7 +311,7 @@ class TestCopies:
         assert independent(slotted).n == 7
 
 
-def test_records_that_cannot_be_copied_reach_chained_functions_as_they_are() -> None:
+def test_records_that_cannot_be_copied_reach_chained_functions_unchanged() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     numbers = env.from_collection([]).map(lambda n: (each for each in range(n))).flat_map(lambda numbers: numbers)
     locked = numbers.map(lambda n: {"n": n, "lock": threading.Lock()}).filter(lambda both: not both["lock"].locked())

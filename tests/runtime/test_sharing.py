@@ -1,4 +1,4 @@
-"""A function may give the same object again and again; a record is what it was when it was given."""
+"""A function can emit the same object repeatedly; each record keeps the content it was emitted with."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ class Point:
 
 
 class Reuses(MapFunction):
-    """Gives one object for all records."""
+    """Emits one object for all records."""
 
     def __init__(self, shape: Any) -> None:
         self.shape = shape
@@ -51,7 +51,7 @@ class Nested(MapFunction):
 @pytest.mark.parametrize("shape", [Row(0, "a"), [0], {0: 0}, ([0], 1), Point(0), "nested"], ids=str)
 @pytest.mark.parametrize("per_epoch", [1, 5])
 @pytest.mark.parametrize("way", ["collected", "keyed", "rebalanced"])
-def test_an_object_given_again_is_a_record_of_its_own(shape: Any, per_epoch: int, way: str) -> None:
+def test_an_object_emitted_again_becomes_a_separate_record(shape: Any, per_epoch: int, way: str) -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     mapped = env.from_collection(range(5)).map(Nested() if shape == "nested" else Reuses(shape))
     if way == "keyed":
@@ -66,7 +66,7 @@ def test_an_object_given_again_is_a_record_of_its_own(shape: Any, per_epoch: int
 
 
 @pytest.mark.parametrize("parallelism", [None, 2], ids=["chained", "behind an exchange"])
-def test_an_operator_that_changes_a_record_changes_it_for_itself_alone(parallelism: int | None) -> None:
+def test_an_operator_that_changes_a_record_does_not_affect_others(parallelism: int | None) -> None:
     def spoil(record: list[int]) -> list[int]:
         record[0] = -1
         return record
@@ -84,12 +84,12 @@ def test_an_operator_that_changes_a_record_changes_it_for_itself_alone(paralleli
         assert sorted(job.run()) == [1, 2]
 
 
-def test_what_cannot_change_is_not_copied() -> None:
+def test_immutable_values_are_not_copied() -> None:
     for value in (1, "a", None, (1, "b"), 2.5, b"c"):
         assert hold(value) is value
 
 
-def test_what_can_change_is() -> None:
+def test_mutable_values_are_copied() -> None:
     row, nested = Row(a=1), [[1]]
     assert independent(row) == row
     assert independent(row) is not row

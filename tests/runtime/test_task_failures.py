@@ -1,4 +1,4 @@
-"""What a user sees when a function fails: the operator, the uid, the user's own frames, and what to do."""
+"""Error reports for failing functions: the operator, the uid, the frames of the user's code, and a fix."""
 
 import os
 import sys
@@ -47,11 +47,11 @@ def words(*records):
 
 
 def failure_of(stream, **options):
-    """The failure of a program that must fail in its first epoch."""
+    """Return the failure of a program that must fail in its first epoch."""
     with JobHarness(stream, **options) as job, pytest.raises(UserFunctionFailed) as caught:
         job.epoch()
     text = str(caught.value)
-    assert OURS not in text, "a frame of Penstock is shown"
+    assert OURS not in text, "the message shows a frame of Penstock"
     assert text.count("Traceback") <= 1
     return text, caught.value.failures[0]
 
@@ -106,7 +106,7 @@ class RejectOpen(MapFunction):
         return value
 
 
-class TestAUsersExceptionArrives:
+class TestUserExceptions:
     @pytest.mark.parametrize(
         ("method", "function", "frame"),
         [
@@ -119,7 +119,7 @@ class TestAUsersExceptionArrives:
         ],
         ids=["map", "plain function", "flat_map", "filter", "process", "open"],
     )
-    def test_from_a_function(self, method, function, frame):
+    def test_an_exception_in_a_function_names_its_operator_and_frames(self, method, function, frame):
         stream = getattr(words().map(str).uid("first"), method)(function).name("check words").uid("check")
         text, failure = failure_of(stream.map(str).uid("last"))
         assert (failure.operator, failure.uid) == ("check words", "check")
@@ -138,7 +138,7 @@ class TestAUsersExceptionArrives:
         ],
         ids=["process", "map", "reduce"],
     )
-    def test_from_a_function_on_a_keyed_stream(self, add, frame):
+    def test_an_exception_on_a_keyed_stream_names_its_operator_and_frames(self, add, frame):
         stream = add(words("ok", "bad").key_by(lambda word: 1)).name("check words").uid("check")
         text, failure = failure_of(stream, parallelism=3)
         assert (failure.operator, failure.uid) == ("check words", "check")
@@ -146,32 +146,32 @@ class TestAUsersExceptionArrives:
         assert text.endswith("LookupError: no such word")
 
     @pytest.mark.parametrize("selector", [RejectKey(), reject], ids=["KeySelector", "plain function"])
-    def test_from_a_key_selector_which_belongs_to_the_operator_after_it(self, selector):
+    def test_an_exception_in_a_key_selector_names_the_operator_after_it(self, selector):
         stream = words().map(str).uid("before").key_by(selector).process(RejectKeyedProcess()).name("count").uid("c")
         text, _ = failure_of(stream)
         assert text.startswith("Operator 'key selector of count' (uid 'c') failed in subtask 0")
         assert text.endswith("LookupError: no such word")
         assert "in reject" in text
 
-    def test_from_a_key_selector_right_behind_the_source(self):
+    def test_an_exception_in_a_key_selector_behind_a_source_names_the_operator_after_it(self):
         text, _ = failure_of(words().key_by(reject).process(RejectKeyedProcess()).name("count").uid("c"))
         assert text.startswith("Operator 'key selector of count' (uid 'c') failed")
 
-    def test_a_value_that_can_be_no_key_is_named_with_what_to_use(self):
+    def test_a_value_that_cannot_be_a_key_is_reported_with_an_alternative(self):
         stream = words().key_by(lambda word: [word]).process(RejectKeyedProcess()).name("count").uid("c")
         text, _ = failure_of(stream)
         assert "Operator 'key selector of count' (uid 'c')" in text
         assert "list cannot be a key" in text
         assert "tuple" in text
 
-    def test_from_a_sink_which_is_not_the_operator_before_it(self):
+    def test_an_exception_in_a_sink_names_the_sink_and_not_the_operator_before_it(self):
         env = StreamExecutionEnvironment.get_execution_environment()
         env.from_collection(["a"]).map(str).uid("before").sink_to(FullSink()).name("disk").uid("disk-uid")
         text, failure = failure_of(env)
         assert (failure.operator, failure.uid) == ("disk", "disk-uid")
         assert text.endswith("OSError: disk full")
 
-    def test_with_the_exception_it_was_raised_from(self):
+    def test_an_exception_is_reported_with_its_cause(self):
         def convert(word):
             try:
                 return int(word)
@@ -190,14 +190,14 @@ class TestAUsersExceptionArrives:
         ]
         assert OURS not in text
 
-    def test_with_the_subtask_it_came_from(self):
+    def test_an_exception_is_reported_with_its_subtask(self):
         stream = words("bad").key_by(lambda word: word).process(RejectKeyedProcess())
         _, failure = failure_of(stream, parallelism=3, max_parallelism=128)
         assert failure.subtask == owner_of(key_group_of(encode_key("bad"), 128), 3, 128)
 
 
 class Total(KeyedProcessFunction):
-    """The parent of the classes below."""
+    """The parent of some classes below."""
 
     def open(self, runtime_context):
         self.total = runtime_context.get_state(ValueStateDescriptor("total", int))
@@ -245,7 +245,7 @@ class PrefixedWithoutIt(Prefixed):
         self.suffix = "z"
 
 
-class TestAnAttributeThatNoMethodHasSet:
+class TestUnsetAttributes:
     @pytest.mark.parametrize(
         ("function", "fix"),
         [
@@ -255,22 +255,22 @@ class TestAnAttributeThatNoMethodHasSet:
                 OpensWithoutItsParent(),
                 "Call super().open(runtime_context) in OpensWithoutItsParent.open: Total.open sets 'total'.",
             ),
-            (OpensAndForgets(), "Change process_element so that it takes such a record"),
+            (OpensAndForgets(), "Change process_element to handle such a record"),
         ],
         ids=["no open", "misspelled", "no super().open", "open that sets something else"],
     )
-    def test_is_shown_with_what_open_lacks(self, function, fix):
+    def test_an_attribute_missing_from_open_is_reported_with_the_fix(self, function, fix):
         _, failure = failure_of(words().key_by(lambda word: word).process(function).uid("total"))
         assert "has no attribute 'total'" in failure.error
         assert failure.fix.startswith(fix)
 
-    def test_is_shown_with_what_the_constructor_lacks(self):
+    def test_an_attribute_missing_from_the_constructor_is_reported_with_the_fix(self):
         _, failure = failure_of(words().map(PrefixedWithoutIt()))
         assert failure.fix.startswith("Call super().__init__() in PrefixedWithoutIt.__init__: Prefixed.__init__ sets")
 
-    def test_of_another_object_is_left_to_its_message(self):
+    def test_an_attribute_missing_from_another_object_gets_the_general_fix(self):
         _, failure = failure_of(words().map(lambda word: word.uper()))
-        assert failure.fix.startswith("Change <lambda> so that it takes such a record")
+        assert failure.fix.startswith("Change <lambda> to handle such a record")
 
 
 class ExitsWhenItOpens(MapFunction):
@@ -282,7 +282,7 @@ class ExitsWhenItOpens(MapFunction):
 
 
 class TestSysExitInAFunction:
-    def test_fails_the_job_with_the_operator_and_the_record(self):
+    def test_sys_exit_fails_the_job_with_the_operator_and_the_record(self):
         def leave(word):
             if word == "bad":
                 sys.exit(3)
@@ -290,27 +290,27 @@ class TestSysExitInAFunction:
 
         text, failure = failure_of(words().map(leave).name("leaver").uid("leaver"))
         assert (failure.operator, failure.headline, failure.record) == ("leaver", "SystemExit: 3", "'bad'")
-        assert failure.fix.startswith("Remove the call of sys.exit() from leave:")
+        assert failure.fix.startswith("Remove the call to sys.exit() from leave:")
         assert "in leave" in text
 
     @pytest.mark.parametrize("parallelism", [1, 2])
-    def test_fails_the_job_behind_an_exchange(self, parallelism):
+    def test_sys_exit_behind_an_exchange_fails_the_job(self, parallelism):
         stream = words().key_by(lambda word: word).map(lambda word: sys.exit())
         _, failure = failure_of(stream, parallelism=parallelism)
         assert failure.headline == "SystemExit"
 
-    def test_fails_the_job_when_it_opens(self):
+    def test_sys_exit_in_open_fails_the_job(self):
         _, failure = failure_of(words().map(ExitsWhenItOpens()))
         assert failure.headline == "SystemExit: no licence"
-        assert failure.fix.startswith("Remove the call of sys.exit() from open:")
+        assert failure.fix.startswith("Remove the call to sys.exit() from open:")
 
-    def test_is_not_tried_again(self):
+    def test_sys_exit_is_not_retried(self):
         CALLS.clear()
         failure_of(words("a").map(leave_noted))
         assert CALLS == ["a"]
 
 
-def test_a_keyboard_interrupt_in_the_harness_is_the_developers():
+def test_a_keyboard_interrupt_in_the_harness_reaches_the_developer():
     def interrupt(word):
         raise KeyboardInterrupt
 
@@ -323,7 +323,7 @@ class FullSink(Sink):
         return FullWriter()
 
     def commit(self, commits, context):
-        raise AssertionError("nothing may be committed")
+        raise AssertionError("nothing must be committed")
 
 
 class FullWriter(SinkWriter):
@@ -347,7 +347,7 @@ class CountsInState(KeyedProcessFunction):
 
 class TestWrongResults:
     @pytest.mark.parametrize("result", [7, "text", b"bytes"], ids=["int", "str", "bytes"])
-    def test_flat_map_must_give_an_iterable(self, result):
+    def test_flat_map_must_return_an_iterable(self, result):
         def split(word):
             return result
 
@@ -357,7 +357,7 @@ class TestWrongResults:
         assert "Write `yield value` or `return [value]`." in text
 
     @pytest.mark.parametrize("result", [7, "text"], ids=["int", "str"])
-    def test_process_element_must_give_an_iterable(self, result):
+    def test_process_element_must_return_an_iterable(self, result):
         class Last(KeyedProcessFunction):
             def process_element(self, value, ctx):
                 return result
@@ -366,52 +366,52 @@ class TestWrongResults:
         assert f"Last returned {type(result).__name__} from process_element" in text
         assert "`yield value`" in text
 
-    def test_none_from_flat_map_and_process_is_no_result(self):
+    def test_none_from_flat_map_and_process_emits_nothing(self):
         stream = words("a", "b").flat_map(lambda word: None).process(lambda word, ctx: None)
         with JobHarness(stream) as job:
             assert job.run() == []
 
-    def test_a_result_that_is_not_of_the_declared_type(self):
+    def test_a_result_that_does_not_match_the_declared_type_is_reported(self):
         def length(word):
             return str(len(word))
 
         text, failure = failure_of(words().map(length, output_type=Types.INT()).name("measure").uid("m"))
         assert failure.uid == "m"
-        assert "length gave a result that is not of the output_type of 'measure'" in text
+        assert "length returned a result that does not match the output_type of 'measure'" in text
         assert "The str '2' is not a int" in text
         assert "Convert it to int, or declare the type it has." in text
 
-    def test_a_result_that_no_exchange_can_carry(self):
+    def test_a_result_that_cannot_be_pickled_is_reported(self):
         def lock(word):
             return threading.Lock()
 
-        # Found when the buffer is written, long after the function returned: the name must be right all the same.
+        # Detected when the buffer is written, long after the function returned; the name must still be right.
         stream = words().map(str).uid("before").map(lock).name("locker").uid("l").map(str).set_parallelism(2)
         text, failure = failure_of(stream)
         assert (failure.operator, failure.uid) == ("locker", "l")
-        assert "locker gave a record that cannot be sent to the next task: cannot pickle '_thread.lock'" in text
+        assert "locker emitted a record that cannot be sent to the next task: cannot pickle '_thread.lock'" in text
 
     @pytest.mark.parametrize("records", [1, 1000])
-    def test_which_is_not_the_fault_of_the_key_selector_behind_it(self, records):
-        # With many records the buffer is full, and written, while the selector's loop runs.
+    def test_an_unsendable_result_does_not_blame_the_key_selector_behind_it(self, records):
+        # With many records, the buffer is full and written while the selector's loop runs.
         locks = words(*range(records)).map(lambda number: (number, threading.Lock())).name("locker").uid("l")
         _, failure = failure_of(locks.key_by(lambda pair: pair[0]).process(RejectKeyedProcess()))
         assert (failure.operator, failure.uid) == ("locker", "l")
 
-    def test_a_result_that_its_declared_type_cannot_write(self):
+    def test_a_result_that_its_declared_type_cannot_encode_is_reported(self):
         stream = words("a").map(lambda word: 2**64, output_type=int).uid("big").map(str).set_parallelism(2)
         text, failure = failure_of(stream)
         assert failure.uid == "big"
         assert "declare Types.BIG_INT()" in text
 
-    def test_a_value_that_state_cannot_encode(self):
+    def test_a_value_that_state_cannot_encode_is_reported(self):
         stream = words().key_by(lambda word: word).process(CountsInState("seven")).name("counts").uid("c")
         text, failure = failure_of(stream)
         assert (failure.operator, failure.uid) == ("counts", "c")
         assert "State 'total': The str 'seven' is not a long" in text
         assert "in process_element" in text
 
-    def test_a_declared_type_bends_values_alike_with_and_without_an_exchange(self):
+    def test_a_declared_type_converts_values_with_and_without_an_exchange(self):
         for parallelism in (None, 2):
             stream = words(1, 2).map(lambda number: number, output_type=Types.DOUBLE()).uid("double")
             after = stream.map(lambda number: (type(number).__name__, number))
@@ -431,28 +431,28 @@ class TestAfterAFailure:
         run = ChainRun(graph, graph.chains[0], None)
         return graph, list(Task(run, 0).over_records(TaskEpoch(1, False, NO_STATE), batches))
 
-    def test_a_task_tells_the_driver_and_closes_every_channel_as_failed(self):
+    def test_a_failed_task_reports_to_the_driver_and_closes_every_channel_as_failed(self):
         _, rows = self.rows_of_failed_source(["a", "bad"])
         assert [row.kind for row in rows] == [FAILURE, BARRIER]
         assert decode_failure(rows[0].payload).error == "LookupError: no such word"
         assert decode_barrier(rows[1].payload).failed
 
-    def test_a_task_downstream_of_it_ends_quietly(self):
+    def test_a_task_downstream_of_a_failure_ends_silently(self):
         graph, rows = self.rows_of_failed_source(["a", "bad"])
         run = ChainRun(graph, graph.chains[1], 0)
         task = Task(run, 0)
         passed = list(task.over_rows(TaskEpoch(1, False, NO_STATE), rows))
-        # The failure goes on to the driver; nothing is added, neither a report nor a second failure.
+        # It passes the failure on to the driver and adds neither a report nor a second failure.
         assert [(row.kind, row.payload) for row in passed] == [(FAILURE, rows[0].payload)]
         assert task.failed
 
-    def test_buffers_sent_before_the_failure_do_no_harm(self):
+    def test_buffers_sent_before_a_failure_are_ignored(self):
         graph, rows = self.rows_of_failed_source(["a"] * 1000, ["bad"])
         assert DATA in {row.kind for row in rows}
         passed = list(Task(ChainRun(graph, graph.chains[1], 0), 0).over_rows(TaskEpoch(1, False, NO_STATE), rows))
         assert [row.kind for row in passed] == [FAILURE]
 
-    def test_functions_are_closed_and_opened_anew_for_the_next_attempt(self, tmp_path):
+    def test_functions_are_closed_and_reopened_for_the_next_attempt(self, tmp_path):
         class Logged(MapFunction):
             def open(self, runtime_context):
                 self.note("open")
@@ -496,15 +496,15 @@ class TestAfterAFailure:
         stream = words().map(Opens("first")).map(Opens("second")).uid("second").map(Opens("third"))
         _, failure = failure_of(stream)
         assert failure.uid == "second"
-        # Opened last first, so that each finds its consumers ready: the first never was.
+        # Operators are opened last first, so that each finds its consumers ready: the first was never opened.
         assert [path.name for path in tmp_path.iterdir()] == ["third"]
 
 
-class TestWhatIsNotTheUsersFault:
-    """Running the epoch again may help, so the driver does, where a user's error ends the job at once."""
+class TestInfrastructureErrors:
+    """The driver runs the epoch again after these errors, because that can help. A user's error ends the job."""
 
     @pytest.mark.parametrize("error", [Misaligned("lost"), EngineError("no space on disk")], ids=["shuffle", "replica"])
-    def test_is_tried_again(self, error, monkeypatch):
+    def test_an_infrastructure_error_is_retried(self, error, monkeypatch):
         attempts = []
 
         def fails_twice(run, epoch):
@@ -519,7 +519,7 @@ class TestWhatIsNotTheUsersFault:
             assert job.output == ["a"]
         assert attempts == [1, 1, 1]
 
-    def test_ends_the_job_after_some_attempts_and_says_why(self, monkeypatch):
+    def test_a_repeated_infrastructure_error_ends_the_job_with_its_cause(self, monkeypatch):
         def fails(run, epoch):
             raise EngineError("no space on disk")
 
@@ -527,7 +527,7 @@ class TestWhatIsNotTheUsersFault:
         with JobHarness(words("a").map(str)) as job, pytest.raises(EpochFailed, match=r"Epoch 1 .* no space on disk"):
             job.epoch()
 
-    def test_whereas_a_users_error_is_not_tried_again(self):
+    def test_a_user_error_is_not_retried(self):
         CALLS.clear()
         with JobHarness(words("a").map(fail)) as job, pytest.raises(UserFunctionFailed):
             job.epoch()

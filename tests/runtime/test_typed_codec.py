@@ -1,4 +1,4 @@
-"""Buffers of typed records: each record is written once, as it was when it was given."""
+"""Buffers of typed records: each record is encoded once, with the content it was emitted with."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ def sent(codec, values):
 
 
 @pytest.mark.parametrize("values", [MUTABLE, IMMUTABLE])
-def test_records_that_fit_a_hint_are_typed(values):
+def test_records_that_match_a_hint_are_typed(values):
     codec = hinted_codec(serializer_for(type(values[0])))
     data = sent(codec, values)
     assert data[:1] == TYPED
@@ -40,7 +40,7 @@ def test_records_that_fit_a_hint_are_typed(values):
 
 @pytest.mark.parametrize("values", [MUTABLE, IMMUTABLE])
 @pytest.mark.parametrize("other", [None, "text", Frozen("c", "three"), Reading("c", [True])])
-def test_a_buffer_with_one_that_does_not_fit_is_pickled(values, other):
+def test_a_buffer_with_a_record_that_does_not_match_is_pickled(values, other):
     codec = hinted_codec(serializer_for(type(values[0])))
     data = sent(codec, [*values, other, *values])
     assert data[:1] != TYPED
@@ -51,7 +51,7 @@ def test_a_buffer_with_one_that_does_not_fit_is_pickled(values, other):
 
 @pytest.mark.parametrize("checked", [True, False])
 @pytest.mark.parametrize("make", [hinted_codec, declared_codec])
-def test_a_record_is_sent_as_it_was_when_given(make, checked):
+def test_a_record_is_sent_with_the_content_it_was_emitted_with(make, checked):
     serializer = serializer_for(Reading)
     codec = make(serializer) if make is hinted_codec else make(serializer, checked)
     reading = Reading("a", [1])
@@ -75,7 +75,7 @@ def test_a_record_is_sent_as_it_was_when_given(make, checked):
         (Frozen, IMMUTABLE),
     ],
 )
-def test_records_of_a_declared_type_come_back(declared, values, checked):
+def test_records_of_a_declared_type_survive_a_round_trip(declared, values, checked):
     codec = declared_codec(serializer_for(declared), checked)
     assert codec.decode_many(sent(codec, values)) == values
     # A source's records are not held.
@@ -86,7 +86,7 @@ def test_records_of_a_declared_type_come_back(declared, values, checked):
     ("declared", "bad"),
     [(int, 2**63), (str, "\ud800"), (tuple[str, int], ("\ud800", 1)), (Reading, Reading("\ud800", []))],
 )
-def test_what_has_no_bytes_is_refused_in_words(declared, bad):
+def test_a_value_that_cannot_be_encoded_is_refused_with_a_message(declared, bad):
     codec = declared_codec(serializer_for(declared), True)
     with pytest.raises(NotEncodable, match="is not a"):
         sent(codec, [bad])

@@ -8,7 +8,7 @@ from penstock.runtime.watermarks import GREATEST, LEAST, Valve
 
 
 class RecordingValve:
-    """A valve over numbered channels, and everything it announced."""
+    """A valve over numbered channels that records its announcements."""
 
     def __init__(self, channels, watermark=LEAST):
         self.steps = []
@@ -17,7 +17,7 @@ class RecordingValve:
             self.valve.open(channel, watermark)
 
     def __call__(self, *events):
-        """Tell it `(channel, watermark)`, `(channel, "idle")` or `(channel, "active")`; what it said to these."""
+        """Apply `(channel, watermark)`, `(channel, "idle")` or `(channel, "active")`, and return the announcements."""
         self.steps.clear()
         for channel, what in events:
             if what == "idle":
@@ -29,14 +29,14 @@ class RecordingValve:
         return list(self.steps)
 
 
-def test_one_channel_goes_only_forward():
+def test_the_watermark_of_a_channel_never_moves_backwards():
     recording = RecordingValve(1)
     assert recording((1, 25)) == [25]
     assert recording((1, 18)) == []
     assert recording((1, 42)) == [42]
 
 
-def test_the_smallest_of_three_counts_and_one_that_is_silent_holds_back_until_it_is_idle():
+def test_the_smallest_of_three_counts_and_a_silent_channel_blocks_until_it_is_idle():
     recording = RecordingValve(3)
     assert recording((1, 15), (2, 10)) == []
     assert recording((3, "idle")) == [10]
@@ -44,7 +44,7 @@ def test_the_smallest_of_three_counts_and_one_that_is_silent_holds_back_until_it
     assert recording((1, 20)) == [18]
 
 
-def test_when_the_last_goes_idle_the_furthest_counts():
+def test_the_largest_watermark_counts_when_the_last_channel_becomes_idle():
     recording = RecordingValve(3)
     assert recording((1, 10), (2, 5), (3, 3)) == [3]
     assert recording((1, "idle")) == []
@@ -52,7 +52,7 @@ def test_when_the_last_goes_idle_the_furthest_counts():
     assert recording((3, "idle")) == [10, "idle"]
 
 
-def test_a_channel_that_wakes_up_behind_counts_when_it_has_caught_up():
+def test_a_channel_that_becomes_active_behind_counts_once_it_has_caught_up():
     recording = RecordingValve(3)
     assert recording((1, 10), (2, 7), (3, 3)) == [3]
     assert recording((3, "idle")) == [7]
@@ -61,7 +61,7 @@ def test_a_channel_that_wakes_up_behind_counts_when_it_has_caught_up():
     assert recording((2, 12)) == [9]
 
 
-def test_the_task_wakes_with_its_first_channel():
+def test_the_task_becomes_active_with_its_first_channel():
     recording = RecordingValve(2)
     assert recording((1, 4), (1, "idle"), (2, "idle")) == [4, "idle"]
     assert recording((2, "active")) == ["active"]
@@ -69,12 +69,12 @@ def test_the_task_wakes_with_its_first_channel():
     assert recording((2, 6)) == [6]
 
 
-def test_ended_input_is_the_greatest_watermark():
+def test_the_end_of_the_input_is_the_greatest_watermark():
     recording = RecordingValve(2)
     assert recording((1, GREATEST), (2, GREATEST)) == [GREATEST]
 
 
-def test_channels_that_stood_somewhere_let_the_task_go_on_at_once():
+def test_restored_channels_advance_the_task_immediately():
     steps = []
     valve = Valve(steps.append, watermark=3)
     valve.open("a", 5)
@@ -86,11 +86,11 @@ def test_channels_that_stood_somewhere_let_the_task_go_on_at_once():
     assert valve.watermark == 5
 
 
-def test_a_channel_that_becomes_active_ahead_of_the_task_moves_it_while_another_lags():
+def test_a_channel_that_becomes_active_ahead_of_the_task_advances_it_while_another_lags():
     recording = RecordingValve(3)
     a, b, c = 1, 2, 3
     assert recording((b, "idle"), (a, 12), (c, 11)) == [11]
-    # B wakes up far behind and does not count; C goes idle, so nothing counts until A is back.
+    # B becomes active far behind and does not count; C becomes idle, so nothing counts until A is back.
     assert recording((a, "idle"), (b, "active"), (c, "idle")) == []
     assert recording((a, "active")) == [12]
     assert recording((a, 20), (a, 30)) == [20, 30]
@@ -99,7 +99,7 @@ def test_a_channel_that_becomes_active_ahead_of_the_task_moves_it_while_another_
     assert recording((b, 45), (a, 60)) == [45]
 
 
-def test_the_last_channel_that_goes_idle_lets_the_furthest_count_also_if_it_was_behind():
+def test_the_last_channel_to_become_idle_lets_the_largest_watermark_count_even_if_it_was_behind():
     recording = RecordingValve(3)
     a, b, c = 1, 2, 3
     assert recording((c, 5), (c, "idle"), (a, 80), (b, 10)) == [10]
@@ -107,7 +107,7 @@ def test_the_last_channel_that_goes_idle_lets_the_furthest_count_also_if_it_was_
     assert recording((c, "idle")) == [80, "idle"]
 
 
-def test_a_channel_that_stays_idle_does_not_count_for_a_moment():
+def test_a_channel_that_stays_idle_never_counts():
     recording = RecordingValve(3)
     recording((1, 100), (1, "idle"), (2, "idle"), (3, 50), (3, "idle"), (2, "active"))
     assert recording.valve.watermark == 100
@@ -120,8 +120,8 @@ def test_a_channel_that_stays_idle_does_not_count_for_a_moment():
     assert steps == []
 
 
-class Plainly:
-    """The rules of the valve as they are stated, over all channels after each event, with nothing remembered."""
+class ReferenceValve:
+    """The rules of the valve, applied statelessly to all channels after each event."""
 
     def __init__(self, channels):
         self.marks = dict.fromkeys(range(1, channels + 1), LEAST)
@@ -130,33 +130,33 @@ class Plainly:
         self.resting = False
 
     def __call__(self, channel, what):
-        said = []
+        announced = []
         if what == "idle":
             self.idle.add(channel)
         else:
             self.idle.discard(channel)
             if self.resting:
                 self.resting = False
-                said.append("active")
-            said += self.settle()
+                announced.append("active")
+            announced += self.settle()
             if what != "active":
                 self.marks[channel] = max(self.marks[channel], what)
-        return said + self.settle()
+        return announced + self.settle()
 
     def settle(self):
         active = {channel: mark for channel, mark in self.marks.items() if channel not in self.idle}
         counting = [mark for mark in active.values() if mark >= self.watermark]
         reached = min(counting) if counting else max(self.marks.values()) if not active else self.watermark
-        said = [reached] if reached > self.watermark else []
+        announced = [reached] if reached > self.watermark else []
         self.watermark = max(self.watermark, reached)
         if not active and not self.resting:
             self.resting = True
-            said.append("idle")
-        return said
+            announced.append("idle")
+        return announced
 
 
-class LikeFlink:
-    """StatusWatermarkValve of Flink, written in plain Python; a watermark of an idle channel makes it active first."""
+class FlinkValve:
+    """Flink's StatusWatermarkValve in plain Python; a watermark of an idle channel makes it active first."""
 
     def __init__(self, channels):
         self.marks = dict.fromkeys(range(1, channels + 1), LEAST)
@@ -196,15 +196,15 @@ EVENTS = st.lists(
 
 
 @given(events=EVENTS)
-def test_it_follows_its_rules(events):
-    recording, plainly = RecordingValve(4), Plainly(4)
+def test_the_valve_follows_its_rules(events):
+    recording, reference = RecordingValve(4), ReferenceValve(4)
     for channel, what in events:
-        assert recording((channel, what)) == plainly(channel, what)
+        assert recording((channel, what)) == reference(channel, what)
 
 
 @given(events=EVENTS)
-def test_it_is_never_behind_the_valve_of_flink_and_like_it_while_no_channel_is_idle(events):
-    recording, flink = RecordingValve(4), LikeFlink(4)
+def test_the_valve_is_never_behind_flinks_and_equals_it_while_no_channel_is_idle(events):
+    recording, flink = RecordingValve(4), FlinkValve(4)
     idle = False
     for channel, what in events:
         recording((channel, what))
@@ -215,20 +215,20 @@ def test_it_is_never_behind_the_valve_of_flink_and_like_it_while_no_channel_is_i
 
 
 @given(events=EVENTS, cuts=st.sets(st.integers(0, 60)))
-def test_it_goes_on_from_where_channels_and_task_stood_as_if_there_were_no_cut(events, cuts):
-    recording, plainly = RecordingValve(4), Plainly(4)
+def test_a_restored_valve_continues_as_if_there_were_no_epoch_boundary(events, cuts):
+    recording, reference = RecordingValve(4), ReferenceValve(4)
     for place, (channel, what) in enumerate(events):
         if place in cuts:
             steps = []
             valve = Valve(steps.append, watermark=recording.valve.watermark)
-            for each, mark in plainly.marks.items():
-                valve.open(each, mark, each in plainly.idle)
+            for each, mark in reference.marks.items():
+                valve.open(each, mark, each in reference.idle)
             valve.settle()
             assert steps == []
             recording.valve = valve
         recording((channel, what))
-        plainly(channel, what)
-        assert recording.valve.watermark == plainly.watermark
+        reference(channel, what)
+        assert recording.valve.watermark == reference.watermark
 
 
 @pytest.mark.parametrize("idle", [False, True])
@@ -237,17 +237,17 @@ def test_it_goes_on_from_where_channels_and_task_stood_as_if_there_were_no_cut(e
         st.tuples(st.integers(1, 4), st.one_of(st.integers(0, 60), st.sampled_from(["idle", "active"]))), max_size=60
     )
 )
-def test_it_never_goes_back_and_never_passes_a_channel_that_counts(idle, events):
+def test_the_valve_never_moves_backwards_and_never_passes_a_channel_that_counts(idle, events):
     recording = RecordingValve(4)
     marks = dict.fromkeys(range(1, 5), LEAST)
-    said = []
+    announced = []
     for channel, what in events:
         if not idle and isinstance(what, str):
             continue
-        said += recording((channel, what))
+        announced += recording((channel, what))
         if isinstance(what, int):
             marks[channel] = max(marks[channel], what)
-    watermarks = [each for each in said if isinstance(each, int)]
+    watermarks = [each for each in announced if isinstance(each, int)]
     assert watermarks == sorted(set(watermarks))
     if not idle:
         assert (watermarks[-1] if watermarks else LEAST) == min(marks.values())

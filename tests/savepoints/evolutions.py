@@ -1,4 +1,4 @@
-"""Changes of types that state can follow, and such that it cannot; and a job that holds state of any type and kind."""
+"""Type changes that state supports and that it does not, and a job that holds state of any type and kind."""
 
 import enum
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from penstock.datastream.state import (
 
 
 def called(name):
-    """Let a class have this name, as the next version of a program's class has the name of the one before."""
+    """Give a class this name, as the next version of a program's class keeps its name."""
 
     def rename(cls):
         cls.__qualname__ = cls.__name__ = name
@@ -276,7 +276,7 @@ class InWords(enum.StrEnum):
 
 @called("State")
 class OneReplaced(enum.Enum):
-    """`PAID` is gone, and its value belongs to another member."""
+    """`PAID` is gone, and another member has its value."""
 
     OPEN = enum.auto()
     CANCELLED = enum.auto()
@@ -381,7 +381,7 @@ EVERYTHING = Everything(
 ROW = Types.ROW_NAMED(["id", "name"], [Types.INT(), Types.STRING()])
 
 ALLOWED: dict[str, tuple[Any, Any, Any, Any]] = {
-    # name: the type before, a value of it, the type now, the value as it is read
+    # name: previous type, a value of it, current type, the value as read
     "field added": (Order, Order(1, 2, "n"), WithTags, WithTags(1, 2, "n", ["new"])),
     "field removed": (Order, Order(1, 2, "n"), WithoutNote, WithoutNote(1, 2)),
     "field widened": (Order, Order(1, 2, "n"), Widened, Widened(1, 2.0, "n")),
@@ -408,7 +408,7 @@ ALLOWED: dict[str, tuple[Any, Any, Any, Any]] = {
     ),
     "every kind of field": (Everything, EVERYTHING, MoreThanEverything, MoreThanEverything.of(EVERYTHING)),
     "list of a class": (list[Order], [Order(1, 2)], list[Renamed], [Renamed(2, 1)]),
-    "list of what may be None now": (list[int], [1, 2], list[int | None], [1, 2]),
+    "list of elements that became optional": (list[int], [1, 2], list[int | None], [1, 2]),
     "dict of a class": (dict[str, Order], {"k": Order(1, 2)}, dict[str, WithoutNote], {"k": WithoutNote(1, 2)}),
     "tuple of a class": (tuple[Order, int], (Order(1, 2), 3), tuple[Renamed, float], (Renamed(2, 1), 3.0)),
     "named tuple": (Point, Point(1, 2), DeepPoint, DeepPoint(0.5, 2.0, 1)),
@@ -435,7 +435,7 @@ ALLOWED: dict[str, tuple[Any, Any, Any, Any]] = {
     "int to float": (int, 7, float, 7.0),
     "float to double": (Types.FLOAT(), 0.5, Types.DOUBLE(), 0.5),
     "char to string": (Types.CHAR(), "c", str, "c"),
-    "may be None": (str, "s", str | None, "s"),
+    "became optional": (str, "s", str | None, "s"),
     "more members of a union": (int | str, "s", int | str | list[int], "s"),
     "more of an enum": (Colour, Colour.RED, MoreColours, MoreColours.RED),
     "member renamed with an alias": (Colour, Colour.RED, RenamedWithAlias, RenamedWithAlias.CRIMSON),
@@ -462,7 +462,7 @@ ALLOWED: dict[str, tuple[Any, Any, Any, Any]] = {
 }
 
 FORBIDDEN: dict[str, tuple[Any, Any, Any, str]] = {
-    # name: the type before, a value of it, the type now, what the error says
+    # name: previous type, a value of it, current type, the expected error
     "int to string": (int, 7, str, "is stored as '.*long' but declared as '.*string'"),
     "float to int": (float, 7.0, int, "'.*double' but declared as '.*long'"),
     "narrower": (int, 7, Types.INT(), "'.*long' but declared as '.*int'"),
@@ -516,7 +516,7 @@ FORBIDDEN: dict[str, tuple[Any, Any, Any, str]] = {
 
 
 class Last:
-    """An aggregation of which nothing but the last value is left."""
+    """An aggregation that keeps only the last value."""
 
     def create_accumulator(self):
         return None
@@ -543,7 +543,7 @@ KINDS = KEYED + OF_OPERATOR
 
 
 class Keeper(KeyedProcessFunction, CheckpointedFunction):
-    """Holds one value in states of many types and kinds. ("write", …) stores it, ("read", …) gives what is there."""
+    """Holds one value in states of many types and kinds. ("write", …) stores it, ("read", …) emits it."""
 
     def __init__(self, types, kinds=KINDS):
         self.types = types
@@ -611,7 +611,7 @@ class Keeper(KeyedProcessFunction, CheckpointedFunction):
 
 
 READ: list[object] = []
-"""What the source's own chain was given, in jobs of this process."""
+"""Records that reached the source's chain, in jobs of this process."""
 
 
 def notes(record):

@@ -1,4 +1,4 @@
-"""Programs and helpers that the tests of savepoints share."""
+"""Programs and helpers shared by the savepoint tests."""
 
 from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.connectors import Source
@@ -6,7 +6,7 @@ from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, V
 
 
 class Sum(KeyedProcessFunction):
-    """(key, running sum) of pairs."""
+    """Emits (key, running sum) for pairs."""
 
     def __init__(self, state="sum"):
         self.state = state
@@ -20,7 +20,7 @@ class Sum(KeyedProcessFunction):
 
 
 class Remember(KeyedProcessFunction):
-    """Keeps every value of a key, in a list and in a map by value."""
+    """Stores every value of a key, in a list and in a map by value."""
 
     def open(self, runtime_context):
         self.values = runtime_context.get_list_state(ListStateDescriptor("values", int))
@@ -33,7 +33,7 @@ class Remember(KeyedProcessFunction):
 
 
 class Quiet(Source):
-    """Never gives anything."""
+    """Never emits a record."""
 
     bounded = False
 

@@ -1,4 +1,4 @@
-"""One of each structure that is stored, with every field set: what the formats on disk are compared with."""
+"""One instance of each stored structure with every field set, to compare with the formats on disk."""
 
 from penstock.checkpoint.manifest import BaseHandle, Committable, Manifest, OperatorSnapshot, Version
 from penstock.connectors.files.part_files import Chunk, FinishedPart, Part, Prepared

@@ -1,4 +1,4 @@
-"""A driver that dies at any change of a storage leaves a savepoint or none, and a job that can be gone on with."""
+"""A driver that dies at any storage change leaves a complete savepoint or none, and a job that can be resumed."""
 
 from itertools import count
 
@@ -22,7 +22,7 @@ from penstock.testing import JobHarness
 
 KEYS = range(60)
 GROUPS = 4
-"""So few that there are as many blocks: a driver then has few places to die at."""
+"""Few groups mean few blocks, and few points at which a driver can die."""
 SUMS = dict.fromkeys(KEYS, 1)
 
 
@@ -43,7 +43,7 @@ def sums_in(path, **options):
 
 
 def dies_everywhere(action):
-    """Call `action(n)` for n = 0, 1, …, until it does not die any more; it takes back nothing in between."""
+    """Call `action(n)` for n = 0, 1, … until it no longer dies, without cleaning up in between."""
     for number in count():
         try:
             action(number)
@@ -54,7 +54,7 @@ def dies_everywhere(action):
         return
 
 
-def test_making_one(tmp_path):
+def test_a_death_while_making_a_savepoint_leaves_a_complete_one_or_none(tmp_path):
     directory = Dying(tmp_path / "savepoints")
     with job_of(sums(), parallelism=2, backend="filesystem") as job:
         job.push(*SUMS.items()).epoch()
@@ -67,26 +67,26 @@ def test_making_one(tmp_path):
             finally:
                 directory.left = None
 
-        whole = 0
+        complete = 0
         for died in dies_everywhere(make):
             for found in list_savepoints(directory):
                 if found.metadata is None:
                     assert "is not complete" in found.problem
                 else:
-                    # Published, but its maker did not live to say so.
-                    whole += 1
+                    # The savepoint is published, but its maker died before returning.
+                    complete += 1
                     assert sums_in(found.where) == SUMS
                 dispose_savepoint(directory.below(found.name))
             assert list_savepoints(directory) == []
             job.crash()
             job.push((0, 0)).epoch()
             assert job.states("sum") == SUMS, died
-        assert whole == 1
+        assert complete == 1
         [found] = list_savepoints(directory)
         assert sums_in(found.where) == SUMS
 
 
-def test_restoring_from_one(tmp_path, path):
+def test_a_job_that_dies_while_restoring_can_be_restored_again(tmp_path, path):
     storages = {}
 
     def restore(left):
@@ -101,13 +101,13 @@ def test_restoring_from_one(tmp_path, path):
             assert job.states("sum") == SUMS
             job.push(*SUMS.items()).epoch()
             assert job.states("sum") == dict.fromkeys(KEYS, 2)
-        # With the same savepoint it goes on, and does not begin again.
+        # With the same savepoint the job resumes instead of starting over.
         with job_of(sums(), parallelism=2, backend="filesystem", storage=storage, from_savepoint=path) as job:
             assert job.states("sum") == dict.fromkeys(KEYS, 2)
     assert sums_in(path) == SUMS
 
 
-def test_disposing_of_one(tmp_path):
+def test_a_death_while_disposing_leaves_a_complete_savepoint_or_leftovers(tmp_path):
     for left in count():
         job = job_of(sums())
         job.push(*SUMS.items()).epoch()
@@ -131,7 +131,7 @@ def test_disposing_of_one(tmp_path):
 
 
 class TestAClaimedSavepoint:
-    def test_goes_when_the_job_has_a_checkpoint_of_its_own(self, tmp_path, path, caplog):
+    def test_a_claimed_savepoint_is_removed_after_the_first_checkpoint(self, tmp_path, path, caplog):
         caplog.set_level("INFO", "penstock.savepoint")
         with job_of(sums(), from_savepoint=path, claim_mode=RecoveryClaimMode.CLAIM) as job:
             assert job.states("sum") == SUMS
@@ -142,14 +142,14 @@ class TestAClaimedSavepoint:
             job.epoch()
             with pytest.raises(NotASavepoint):
                 load_savepoint(savepoint_storage(path))
-            removed = f"Removed the savepoint in {path}, which its job has claimed and needs no longer."
+            removed = f"Removed the savepoint in {path}: its job claimed it and no longer needs it."
             assert caplog.messages == [removed]
             job.crash()
             job.push((0, 5)).epoch()
             assert job._driver.last.claimed is None
             assert job.states("sum") == SUMS | {0: 6}
 
-    def test_that_was_replaced_by_another_is_left_alone(self, tmp_path, path):
+    def test_a_savepoint_that_replaced_the_claimed_one_is_left_alone(self, tmp_path, path):
         other = job_of(sums())
         other.push(("other", 1)).epoch()
         replacement = savepoint_storage(other.stop_with_savepoint(tmp_path))
@@ -159,7 +159,7 @@ class TestAClaimedSavepoint:
             job.epoch()
         assert sums_in(path) == {"other": 1}
 
-    def test_is_whole_or_gone_wherever_the_job_dies(self, tmp_path):
+    def test_a_claimed_savepoint_is_complete_or_gone_wherever_the_job_dies(self, tmp_path):
         deaths = 0
         for left in count():
             job = job_of(sums())
@@ -189,7 +189,7 @@ class TestAClaimedSavepoint:
                 assert not claimed.root.exists()
 
 
-def test_one_that_cannot_be_made_leaves_nothing(tmp_path):
+def test_a_failed_savepoint_leaves_nothing_behind(tmp_path):
     class Full(LocalStorage):
         def below(self, name):
             return Full(self.root / name)

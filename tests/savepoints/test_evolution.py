@@ -1,4 +1,4 @@
-"""Types of state that change with the program: what is stored is read as the new type, or the job is refused."""
+"""State types that change with the program: stored values are read as the new type, or the job is refused."""
 
 import enum
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ RESTORES = ["checkpoint", "savepoint"]
 
 
 def restarted(job, restore, tmp_path, stream, **options):
-    """The job that goes on with another program."""
+    """Return a job that resumes with another program."""
     if restore == "checkpoint":
         return JobHarness(stream, storage=job.storage, **options)
     return JobHarness(stream, from_savepoint=job.savepoint(tmp_path), **options)
@@ -59,7 +59,7 @@ def in_lists(kind, *values):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("restore", RESTORES)
-def test_what_is_stored_is_read_as_the_new_type_in_every_kind_of_state(backend, restore, tmp_path):
+def test_stored_values_are_read_as_the_new_type_in_every_kind_of_state(backend, restore, tmp_path):
     with JobHarness(keeping(before(ALLOWED)), backend=backend) as job:
         job.push(("write", "old"), ("write", "both")).epoch()
         with restarted(job, restore, tmp_path, keeping(after(ALLOWED)), backend=backend) as changed:
@@ -94,7 +94,7 @@ def type_of(value):
 
 @pytest.mark.parametrize("name", FORBIDDEN)
 @pytest.mark.parametrize("restore", RESTORES)
-def test_what_cannot_become_the_new_type_is_refused_in_every_kind_of_state(name, restore, tmp_path):
+def test_incompatible_types_are_refused_in_every_kind_of_state(name, restore, tmp_path):
     case = {name: FORBIDDEN[name]}
     with JobHarness(keeping(before(case)), storage=LocalStorage(str(tmp_path / "checkpoints"))) as job:
         job.push(("write", "a")).epoch()
@@ -135,7 +135,7 @@ class Second:
 @called("Item")
 @dataclass
 class Third:
-    """`size` is back, as something else, and the default of `colour` is another."""
+    """`size` is back with another type, and `colour` has another default."""
 
     title: Annotated[str, RenamedFrom("name")]
     size: str = "unknown"
@@ -145,7 +145,7 @@ class Third:
 @called("Item")
 @dataclass
 class Fourth:
-    """`colour` needs no default any more: whoever is stored has one."""
+    """`colour` no longer needs a default, because every stored item has one."""
 
     title: str
     size: str
@@ -160,7 +160,7 @@ class Elsewhere:
 
 
 class Items(KeyedProcessFunction):
-    """Keeps an item of each key: (key, fields) stores one, (key, None) gives it, in a value and in a list."""
+    """Stores an item per key, in a value and in a list: (key, fields) stores one, (key, None) emits it."""
 
     def __init__(self, cls):
         self.cls = cls
@@ -185,7 +185,7 @@ def items(cls):
 
 
 @pytest.mark.parametrize("restore", RESTORES)
-def test_every_value_goes_through_all_versions_since_it_was_written(restore, tmp_path):
+def test_every_value_is_migrated_through_all_versions_since_it_was_written(restore, tmp_path):
     jobs = [JobHarness(items(First), storage=LocalStorage(str(tmp_path / "checkpoints")), parallelism=2)]
     jobs[0].push(*((key, ("n", 1)) for key in "abcd")).epoch()
     for cls, key, fields, parallelism in [
@@ -200,7 +200,7 @@ def test_every_value_goes_through_all_versions_since_it_was_written(restore, tmp
     last.crash()
     last.push(*((key, None) for key in "abcde")).epoch()
     found = {key: (item, held) for key, item, held in last.output}
-    # The default of `colour` is that of the version that brought it, though nobody read the value then.
+    # `colour` has the default of the version that added it, though the value was not read then.
     a = Elsewhere("n", "unknown", "red")
     assert found["a"] == (a, [a])
     assert found["b"] == (Elsewhere("m", "unknown", "green"), [Elsewhere("m", "unknown", "green"), a])
@@ -212,7 +212,7 @@ def test_every_value_goes_through_all_versions_since_it_was_written(restore, tmp
         job.close()
 
 
-def test_a_state_nobody_asks_for_keeps_its_type_and_its_versions(tmp_path):
+def test_an_undeclared_state_keeps_its_type_and_versions(tmp_path):
     storage = LocalStorage(str(tmp_path / "checkpoints"))
     kept = {"kept": (Order, Order(1, 2, "n"))}
     with JobHarness(keeping(kept, ["value"]), storage=storage) as job:
@@ -233,7 +233,7 @@ def test_a_state_nobody_asks_for_keeps_its_type_and_its_versions(tmp_path):
 
 
 class Counts(KeyedProcessFunction):
-    """How often each number came with a key, in a map whose keys have this type."""
+    """Counts how often each number came with a key, in a map whose keys have this type."""
 
     def __init__(self, kind):
         self.kind = kind
@@ -251,7 +251,7 @@ def counts(kind):
     return env.from_collection([]).uid("records").key_by(lambda record: record[0]).process(Counts(kind)).uid("counts")
 
 
-def test_keys_of_a_map_may_be_wider_where_their_bytes_stay(tmp_path):
+def test_map_keys_can_be_widened_if_their_bytes_stay_the_same(tmp_path):
     storage = LocalStorage(str(tmp_path))
     with JobHarness(counts(Types.INT()), storage=storage) as job:
         job.push(("a", 7), ("a", 8)).epoch()
@@ -267,7 +267,7 @@ def test_keys_of_a_map_may_be_wider_where_their_bytes_stay(tmp_path):
             job.epoch()
 
 
-def test_keys_of_a_map_can_be_of_an_enum_whose_members_keep_their_values(tmp_path):
+def test_map_keys_can_be_enum_members_that_keep_their_values(tmp_path):
     @called("State")
     class OneMore(enum.Enum):
         REFUNDED = 4
@@ -288,7 +288,7 @@ def test_keys_of_a_map_can_be_of_an_enum_whose_members_keep_their_values(tmp_pat
 
 
 @pytest.mark.parametrize("restore", RESTORES)
-def test_a_member_of_an_enum_keeps_its_name_over_several_orders(restore, tmp_path):
+def test_an_enum_member_keeps_its_name_across_several_orders(restore, tmp_path):
     jobs = [JobHarness(keeping({"state": (State, State.PAID)}, ["value", "list"]), parallelism=2)]
     jobs[0].push(("write", "1")).epoch()
     for number, (cls, parallelism) in enumerate([(Reordered, 3), (State, 1), (Reordered, 2), (WithOneInFront, 4)], 2):
@@ -304,15 +304,15 @@ def test_a_member_of_an_enum_keeps_its_name_over_several_orders(restore, tmp_pat
         job.close()
 
 
-def test_a_stored_value_that_no_member_had_is_refused():
+def test_a_stored_value_that_never_was_an_enum_member_is_refused():
     versions = Versions((encode_migration(["member", [[1, 2], [2, 1]]], False),))
     assert versions.current(b"\x01") == b"\x02"
     with pytest.raises(PenstockError, match="A stored value is 3, which no member of its enum had"):
         versions.current(b"\x03")
 
 
-def test_a_state_whose_type_never_changed_is_stored_as_ever(tmp_path):
-    """So that it costs nothing: its values carry no number, and its reads and writes are the serializer's own."""
+def test_a_state_with_an_unchanged_type_is_stored_without_a_version(tmp_path):
+    """It costs nothing: its values carry no version, and reads and writes use the serializer's functions directly."""
     with JobHarness(items(First)) as job:
         job.push(("a", ("n", 1))).epoch()
         (overlay,) = (run.overlay for run in job._engine.runs.values() if run.overlay is not None)
@@ -335,7 +335,7 @@ class NewSeen:
 
 
 class Windowed(ProcessWindowFunction):
-    """Keeps a state of the window, which is asked for only when a window fires."""
+    """Keeps per-window state, which is accessed only when a window fires."""
 
     def __init__(self, cls, *fields):
         self.cls = cls
@@ -358,8 +358,8 @@ def windowed(cls, *fields):
     return windows.process(Windowed(cls, *fields)).uid("windowed")
 
 
-def test_a_state_that_only_some_subtasks_have_asked_for_has_one_type(tmp_path):
-    """What the others report of it is what it was before."""
+def test_a_state_accessed_by_only_some_subtasks_has_one_type(tmp_path):
+    """The other subtasks report its previous type."""
     storage = LocalStorage(str(tmp_path))
     keys = list("abcdefgh")
     with JobHarness(windowed(Seen), storage=storage, parallelism=4) as job:
@@ -374,7 +374,7 @@ def test_a_state_that_only_some_subtasks_have_asked_for_has_one_type(tmp_path):
 
 
 def counted_by(key_type):
-    """Records counted by their first field, which key_by declares to be of this type."""
+    """Count records by their first field, which key_by declares to be of this type."""
     env = StreamExecutionEnvironment.get_execution_environment()
     keyed = env.from_collection([]).uid("records").key_by(lambda record: record[0], key_type)
     return keyed.process(Counts(int)).uid("counts")
@@ -382,7 +382,7 @@ def counted_by(key_type):
 
 @pytest.mark.parametrize("restore", RESTORES)
 class TestTheTypeOfKeys:
-    def test_may_be_wider_left_out_and_said_again(self, restore, tmp_path):
+    def test_the_key_type_can_be_widened_omitted_and_declared_again(self, restore, tmp_path):
         with JobHarness(counted_by(Types.INT()), storage=LocalStorage(str(tmp_path / "checkpoints"))) as job:
             job.push((1, 7)).epoch()
             for key_type in (Types.LONG(), None, int):
@@ -390,18 +390,18 @@ class TestTheTypeOfKeys:
                 job.push((1, 7)).epoch()
             assert job.output == [(7, 4)]
 
-    def test_may_never_be_another(self, restore, tmp_path):
+    def test_the_key_type_cannot_change_to_an_incompatible_one(self, restore, tmp_path):
         with JobHarness(counted_by(Types.INT()), storage=LocalStorage(str(tmp_path / "checkpoints"))) as job:
             job.push((1, 7)).epoch()
-            # A program that does not say it does not make it unknown.
+            # A program without a declaration does not erase the stored type.
             job = restarted(job, restore, tmp_path, counted_by(None))
             job.epoch(0)
-            problem = r"\(uid 'counts'\) is stored by keys of type 'int', and key_by declares 'string' now"
+            problem = r"\(uid 'counts'\) in .* is stored by keys of type 'int', but key_by now declares 'string'"
             with pytest.raises(NotRestorable, match=problem):
                 restarted(job, restore, tmp_path, counted_by(str))
 
 
-def test_a_type_that_an_earlier_version_knew_by_the_names_of_classes_is_taken_as_it_is():
+def test_a_type_stored_by_class_name_only_is_accepted_unchanged():
     descriptor = ValueStateDescriptor("s", list[Order])
     descriptor.serializer = OrPickled(list[Order])
     before = StoredType("value list<dataclass evolutions.Order> or pickle")

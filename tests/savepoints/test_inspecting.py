@@ -1,4 +1,4 @@
-"""Looking at savepoints: what is in them, how large it is, how two differ; and where they may lie."""
+"""Inspecting savepoints: their contents, sizes and differences, and where they can be stored."""
 
 import re
 
@@ -16,7 +16,7 @@ from penstock.testing import JobHarness
 
 
 class Reminder(KeyedProcessFunction):
-    """A value with TTL and a timer for each key."""
+    """Keeps a value with TTL and a timer for each key."""
 
     def open(self, runtime_context):
         descriptor = ValueStateDescriptor("last", Types.LONG())
@@ -39,9 +39,9 @@ def pairs(count, value=1):
 
 
 class TestASavepoint:
-    def test_describes_itself(self, tmp_path):
+    def test_a_savepoint_describes_itself(self, tmp_path):
         env = environment()
-        stream = by_first(numbers(env).map(lambda pair: pair).uid("as it is")).process(Reminder()).uid("remind")
+        stream = by_first(numbers(env).map(lambda pair: pair).uid("unchanged")).process(Reminder()).uid("remind")
         savepoint = saved(stream, tmp_path, *pairs(10), parallelism=2)
         text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", savepoint.describe())
         text = text.replace(savepoint.metadata.id, "ID").replace(savepoint.metadata.lineage, "LINEAGE")
@@ -52,7 +52,7 @@ class TestASavepoint:
             f"made TIME UTC by Penstock {penstock.__version__}, of checkpoint 1 of lineage LINEAGE\n"
             "SIZE bytes of keyed state in 6 files\n"
             "\n"
-            "operator 'as it is': Map\n"
+            "operator 'unchanged': Map\n"
             "  no state\n"
             "\n"
             "operator 'remind': Keyed Process\n"
@@ -66,21 +66,21 @@ class TestASavepoint:
             "source 'numbers': Collection, 10 records"
         )
 
-    def test_tells_what_each_state_takes(self, tmp_path):
+    def test_a_savepoint_reports_the_size_of_each_state(self, tmp_path):
         sizes = saved(remembered(), tmp_path, *pairs(50), ("more", 1), ("more", 2)).sizes("remember")
         assert {name: size.entries for name, size in sizes.items()} == {"seen": 52, "values": 51}
         assert all(size.bytes > 10 * size.entries for size in sizes.values())
 
-    def test_counts_timers_and_values_with_ttl_too(self, tmp_path):
+    def test_sizes_include_timers_and_values_with_ttl(self, tmp_path):
         stream = by_first(numbers(environment())).process(Reminder()).uid("remind")
         sizes = saved(stream, tmp_path, *pairs(5)).sizes("remind")
         assert {name: size.entries for name, size in sizes.items()} == {"last": 5, "timers": 5}
 
-    def test_does_not_know_other_operators(self, tmp_path):
+    def test_an_unknown_operator_is_refused(self, tmp_path):
         with pytest.raises(PenstockError, match=r"no operator with uid 'count'; it has .*'sum'"):
             saved(sums(), tmp_path, ("a", 1)).sizes("count")
 
-    def test_tells_how_another_differs(self, tmp_path):
+    def test_a_savepoint_lists_differences_from_another(self, tmp_path):
         first = saved(sums(), tmp_path, *pairs(200), parallelism=2)
         job = JobHarness(sums(), parallelism=3, from_savepoint=first.path)
         same = Savepoint.load(job.savepoint(tmp_path))
@@ -98,7 +98,7 @@ class TestASavepoint:
         assert "operator 'new': added" in lines
         assert "source 'numbers': gone" in lines
 
-    def test_can_be_listed_and_disposed_of(self, tmp_path, caplog):
+    def test_savepoints_can_be_listed_and_disposed_of(self, tmp_path, caplog):
         caplog.set_level("INFO", "penstock.tables")
         paths = [saved(sums(), tmp_path, ("a", 1)).path for _ in range(3)]
         assert [found.where for found in Savepoint.list(tmp_path)] == paths
@@ -109,7 +109,7 @@ class TestASavepoint:
             Savepoint.load(paths[1])
 
 
-def test_an_object_store_is_as_good_a_place(tmp_path):
+def test_savepoints_can_be_stored_in_an_object_store(tmp_path):
     directory = f"memory://{tmp_path.name}/savepoints"
     savepoint = saved(remembered(), directory, *pairs(50), parallelism=2)
     assert savepoint.path.startswith(directory)

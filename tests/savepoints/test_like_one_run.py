@@ -1,4 +1,4 @@
-"""Saved and restored at random, at any parallelism, on any backend, with crashes: as if the job had run through."""
+"""Jobs saved and restored at random, at any parallelism and backend, with crashes, match an uninterrupted run."""
 
 import shutil
 import tempfile
@@ -26,7 +26,7 @@ RUNS = st.lists(
 
 
 def program(swapped):
-    """Two operators side by side, declared in either order: each must keep its own."""
+    """Two parallel operators, declared in either order: each must keep its own state."""
     pairs = by_first(numbers(environment()))
     add_sum, add_rest = (lambda: pairs.process(Sum()).uid("sum")), (lambda: pairs.process(Remember()).uid("remember"))
     if swapped:
@@ -38,7 +38,7 @@ def program(swapped):
 
 @settings(max_examples=8, deadline=None)
 @given(runs=RUNS)
-def test_a_job_saved_and_restored_holds_what_one_run_would(runs):
+def test_a_saved_and_restored_job_has_the_state_of_one_run(runs):
     directory = tempfile.mkdtemp()
     sums, lists, path = Counter(), defaultdict(list), None
     try:

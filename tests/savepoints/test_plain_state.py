@@ -1,4 +1,4 @@
-"""States without a declared type: plain values are stored as such, and pickles from before are still read."""
+"""States without a declared type: plain values are stored without pickling, and old pickles are still read."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -33,7 +33,7 @@ KINDS = ("value", "fading", "list", "map", "by key", "nested")
 
 @pytest.fixture
 def before(monkeypatch):
-    """Let programs write as they did when everything without a type was a pickle; calling it ends that."""
+    """Make programs pickle everything without a type, as earlier versions did; calling the fixture ends that."""
 
     def begin():
         monkeypatch.setattr(leaves, "encode_plain", lambda value: None)
@@ -107,7 +107,7 @@ def expected(value, key, times):
 
 @pytest.mark.parametrize("backend", ["memory", "filesystem", "rocksdb"])
 @pytest.mark.parametrize("restore", ["checkpoint", "savepoint"])
-def test_pickles_from_before_and_plain_values_are_read_alike(before, backend, restore, tmp_path):
+def test_old_pickles_and_plain_values_are_read_alike(before, backend, restore, tmp_path):
     with JobHarness(program(), backend=backend, parallelism=2) as old:
         old.push(*((key, True) for key in VALUES)).epoch()
         states = Savepoint.load(path := old.savepoint(tmp_path / "old")).states("keep")
@@ -142,7 +142,7 @@ def longest_pair(a: tuple[str, tuple[int, int]], b: tuple[str, tuple[int, int]])
 
 @pytest.mark.parametrize("value", [("a", (1, 2)), ["a", [1, 2]], ["b", {"c": 1}], b"bytes"], ids=repr)
 @pytest.mark.parametrize("form", ["pickled", "plain"])
-def test_a_reduce_that_gets_an_annotation_reads_what_it_stored_without_one(before, form, value, tmp_path):
+def test_a_reduce_with_a_new_annotation_reads_state_stored_without_it(before, form, value, tmp_path):
     storage = LocalStorage(str(tmp_path))
     if form == "plain":
         before()
@@ -150,7 +150,7 @@ def test_a_reduce_that_gets_an_annotation_reads_what_it_stored_without_one(befor
         job.push(value).epoch()
     before()
     for _ in range(2):
-        # A list could pass for the tuple that the annotation says.
+        # A list could be mistaken for the annotated tuple.
         with JobHarness(reduced(longest_pair), storage=storage) as job:
             job.push(value).epoch()
             assert job.output == [value]

@@ -1,4 +1,4 @@
-"""Spark's log in savepoints: each source finds its own position again, wherever it is in the new plan."""
+"""Spark's log in savepoints: each source finds its position again, wherever it is in the new plan."""
 
 import pickle
 from pathlib import Path
@@ -32,11 +32,11 @@ LOG = {
 SOURCES = ["files", "python", "more"]
 
 
-class TestALogTakenApart:
-    def test_and_put_together_for_the_same_sources_is_the_same(self):
+class TestARebuiltLog:
+    def test_a_log_rebuilt_for_the_same_sources_is_unchanged(self):
         assert put_together(take_apart(LOG, SOURCES, "here"), SOURCES) == LOG
 
-    def test_has_its_lines_and_folders_where_the_sources_are_now(self):
+    def test_a_rebuilt_log_follows_the_new_order_of_sources(self):
         log = put_together(take_apart(LOG, SOURCES, "here"), ["new", "more", "files"])
         assert log == {
             "offsets/6": entry("-", "-", '{"logOffset":3}'),
@@ -46,12 +46,12 @@ class TestALogTakenApart:
             "sources/2/4": b"v1\nfile 4",
         }
 
-    def test_gives_nothing_where_no_source_is_left(self):
+    def test_a_log_rebuilt_for_other_sources_is_empty(self):
         positions = take_apart(LOG, SOURCES, "here")
         assert put_together(positions, ["other", "and another"]) == {}
         assert put_together(Positions(), ["files"]) == {}
 
-    def test_keeps_the_lines_of_a_source_that_spark_reads_as_several_in_order(self):
+    def test_a_source_with_several_lines_keeps_their_order(self):
         positions = take_apart(LOG, ["both", "python", "both"], "here")
         assert [line.position for line in positions.lines["both"]] == ['{"logOffset":4}', '{"logOffset":0}']
         log = put_together(positions, ["python", "both", "both"])
@@ -59,11 +59,11 @@ class TestALogTakenApart:
         assert log["sources/2/0"] == b"v1\nfile 0"
 
     @pytest.mark.parametrize("sources", [["files", "python"], [*SOURCES, "one too many"], []])
-    def test_with_another_number_of_sources_is_refused(self, sources):
-        with pytest.raises(UnknownLog, match="3 sources; expected"):
+    def test_a_log_with_a_different_number_of_sources_is_refused(self, sources):
+        with pytest.raises(UnknownLog, match="and 3 sources, but 'v1'"):
             take_apart(LOG, sources, "here")
 
-    def test_of_another_format_is_refused(self):
+    def test_a_log_with_an_unknown_format_is_refused(self):
         with pytest.raises(UnknownLog, match="format 'v2'"):
             take_apart({"offsets/0": b"v2\n{}\n-"}, ["one"], "here")
 
@@ -75,7 +75,7 @@ def program(*uids):
 
 
 def run_batches(job, *logs):
-    """Epochs as on Spark, whose log has these files."""
+    """Run epochs as on Spark, whose log has these files."""
     job.epoch(0)
     index = {}
     for batch, files in enumerate(logs):
@@ -94,7 +94,7 @@ class TestASparkJob:
         )
         return job.stop_with_savepoint(tmp_path)
 
-    def test_starts_its_query_at_the_positions_of_the_savepoint(self, path, tmp_path):
+    def test_a_restored_job_starts_its_query_at_the_positions_of_the_savepoint(self, path, tmp_path):
         with JobHarness(program("z", "new", "x"), from_savepoint=path, allow_non_restored_state=True) as job:
             last = job._driver.last
             assert last.batch == 1
@@ -110,7 +110,7 @@ class TestASparkJob:
                 "commits/1": b'v1\n{"nextBatchWatermarkMs":0}',
             }
 
-    def test_keeps_the_first_manifest_for_as_long_as_it_holds_a_log_that_is_needed(self, path):
+    def test_the_first_manifest_is_kept_while_its_log_is_needed(self, path):
         with JobHarness(program("x", "y", "z"), from_savepoint=path) as job:
             first = job.checkpoint
             for _ in range(40):
@@ -118,35 +118,37 @@ class TestASparkJob:
             job.crash()
             assert load(job.storage, first)[0].spark_log["sources/0/0"] == b"file x0"
 
-    def test_that_reads_a_source_as_several_now_is_refused(self, path):
+    def test_a_source_that_spark_now_reads_as_several_is_refused(self, path):
         lines = ["x", "x", "y", "z"]
         with (
             JobHarness(program("x", "y", "z")) as job,
-            pytest.raises(NotRestorable, match=r"'x'.* as 1, and reads it now as 2"),
+            pytest.raises(NotRestorable, match=r"'x'.* as 1 sources and now reads it as 2"),
         ):
             restore_savepoint(DriverStorage(), job._graph, lines, "lineage", "token", RestoreSettings(path))
 
-    def test_that_goes_on_from_its_own_checkpoint_must_have_the_same_sources(self, path):
+    def test_a_job_resumed_from_its_checkpoint_must_have_the_same_sources(self, path):
         storage = DriverStorage()
         options = {"storage": storage, "from_savepoint": path}
         JobHarness(program("z", "x", "y"), **options).epoch()
         JobHarness(program("z", "x", "y"), storage=storage).epoch()
-        with pytest.raises(NotRestorable, match=r"\['z', 'x', 'y'\], in this order, and this program has \['x'"):
+        with pytest.raises(
+            NotRestorable, match=r"\['z', 'x', 'y'\], in this order, but this program has the sources \['x'"
+        ):
             JobHarness(program("x", "y", "z"), storage=storage)
 
-    def test_that_has_none_of_the_sources_any_more_begins_at_batch_0(self, path):
+    def test_a_job_without_the_saved_sources_starts_at_batch_0(self, path):
         with JobHarness(program("p", "q"), from_savepoint=path, allow_non_restored_state=True) as job:
             assert job._driver.last.batch is None
             assert job._driver.last.log_index == {}
 
 
 class TestACollection:
-    """Spark streams a copy of it, which stays behind with the lineage: the position is the number of records."""
+    """Spark streams a copy that belongs to the lineage, so the position is the number of records."""
 
     def program(self, source):
         return by_first(source.uid("pairs")).process(Sum()).uid("sum")
 
-    def test_is_gone_on_with_where_it_was(self, tmp_path):
+    def test_a_collection_continues_at_its_position(self, tmp_path):
         records = [("k", 1 << number) for number in range(6)]
         job = JobHarness(self.program(environment().from_collection(records)))
         job.epoch(2)
@@ -159,14 +161,14 @@ class TestACollection:
             assert job._driver.last.records == {"pairs": 4}
             assert [total for _, total in job.run()] == [15 + 16, 15 + 16 + 32]
 
-    def test_cannot_take_the_place_of_another_kind_of_source(self, tmp_path):
+    def test_a_source_of_another_kind_cannot_replace_a_collection(self, tmp_path):
         job = JobHarness(self.program(environment().from_collection([("k", 1)])))
         job.epoch()
         path = job.stop_with_savepoint(tmp_path)
         with pytest.raises(NotRestorable, match=r"source 'Collection' \(uid 'pairs'\).*is of another kind"):
             JobHarness(self.program(environment().from_source(Quiet())), from_savepoint=path)
 
-    def test_leaves_out_what_was_read_before_when_its_copy_is_made(self, tmp_path):
+    def test_the_copy_of_a_collection_omits_records_already_read(self, tmp_path):
         def read_back(read_before, per_file):
             folder = tmp_path / f"{read_before}-{per_file}"
             folder.mkdir()
@@ -180,7 +182,7 @@ class TestACollection:
         assert read_back(10, 3) == []
 
 
-def test_a_batch_dataframe_that_was_read_in_part_is_refused(tmp_path):
+def test_a_partly_read_batch_dataframe_is_refused(tmp_path):
     job = JobHarness(sums())
     job.push(("a", 1)).epoch()
     path = job.stop_with_savepoint(tmp_path)

@@ -1,4 +1,4 @@
-"""What a job saved is what the next one has: at another parallelism, on another backend, from another directory."""
+"""A restored job has the saved state: at another parallelism, on another backend, from another directory."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ BACKENDS = ["memory", "filesystem", "rocksdb"]
 
 class TestAtAnotherParallelism:
     @pytest.mark.parametrize(("before", "after"), [(3, 4), (4, 2), (1, 13), (13, 1)])
-    def test_forty_two_keys_in_thirteen_groups_go_on_where_they_were(self, tmp_path, before, after):
+    def test_keys_keep_their_state_at_another_parallelism(self, tmp_path, before, after):
         keys = range(42)
         job = JobHarness(sums(), parallelism=before, max_parallelism=13)
         for _ in range(10):
@@ -37,7 +37,7 @@ class TestAtAnotherParallelism:
                 job.push(*((key, key * 100) for key in keys)).epoch()
             assert job.states("sum") == {key: key * 1500 for key in keys}
 
-    def test_fifteen_to_seventy_seven_to_fifteen_at_128_groups(self, tmp_path):
+    def test_state_survives_repeated_rescaling(self, tmp_path):
         path, expected = None, 0
         for parallelism in (15, 77, 15):
             job = JobHarness(sums(), parallelism=parallelism, max_parallelism=128, from_savepoint=path)
@@ -51,7 +51,7 @@ class TestAtAnotherParallelism:
 class TestOnAnotherBackend:
     @pytest.mark.parametrize("after", BACKENDS)
     @pytest.mark.parametrize("before", BACKENDS)
-    def test_all_state_is_there_after_the_original_was_moved_away(self, tmp_path, before, after):
+    def test_a_moved_savepoint_restores_all_state_on_any_backend(self, tmp_path, before, after):
         job = JobHarness(remembered(), parallelism=2, backend=before)
         for number in range(5):
             job.push(*((key, number) for key in "abc")).epoch()
@@ -59,7 +59,7 @@ class TestOnAnotherBackend:
         shutil.copytree(job.stop_with_savepoint(tmp_path / "savepoints"), moved)
         shutil.rmtree(tmp_path / "savepoints")
         with JobHarness(remembered(), parallelism=3, backend=after, from_savepoint=str(moved)) as job:
-            # Lists are stored by checkpoint: were its numbers to begin anew, new elements would not be behind the rest.
+            # Lists are stored by checkpoint number: if numbers started over, new elements would sort before the others.
             for number in range(5, 12):
                 job.push(*((key, number) for key in "abc")).epoch()
             job.lose_replicas()
@@ -68,7 +68,7 @@ class TestOnAnotherBackend:
             assert job.states("seen") == dict.fromkeys("abc", dict.fromkeys(range(12), 1))
 
     @pytest.mark.parametrize(("before", "after"), [("filesystem", "rocksdb"), ("rocksdb", "filesystem")])
-    def test_a_process_that_knows_nothing_of_the_job_goes_on_with_it(self, tmp_path, before, after):
+    def test_another_process_restores_a_moved_savepoint(self, tmp_path, before, after):
         with JobHarness(remembered(), parallelism=2, backend=before) as job:
             job.push(*((key, number) for key in "abc" for number in range(3))).epoch()
             made = Path(job.stop_with_savepoint(tmp_path / "savepoints"))
@@ -85,7 +85,7 @@ with JobHarness(remembered(), parallelism=5, backend={after!r}, from_savepoint={
         done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
-    def test_a_job_that_has_read_nothing_yet_can_be_saved(self, tmp_path):
+    def test_a_job_without_records_can_be_saved(self, tmp_path):
         path = JobHarness(sums()).stop_with_savepoint(tmp_path)
         with JobHarness(sums(), from_savepoint=path) as job:
             job.push(("a", 1)).epoch()
@@ -94,7 +94,7 @@ with JobHarness(remembered(), parallelism=5, backend={after!r}, from_savepoint={
 
 class TestALiveJob:
     @pytest.mark.parametrize("backend", BACKENDS)
-    def test_goes_on_and_the_savepoint_stays_what_it_was(self, tmp_path, backend):
+    def test_a_job_continues_and_its_savepoint_stays_unchanged(self, tmp_path, backend):
         with JobHarness(remembered(), backend=backend) as job:
             job.push(("a", 1), ("b", 2)).epoch()
             path = job.savepoint(tmp_path)
@@ -105,7 +105,7 @@ class TestALiveJob:
         with JobHarness(remembered(), from_savepoint=path) as job:
             assert job.states("values") == {"a": [1], "b": [2]}
 
-    def test_keeps_the_files_of_the_checkpoint_while_the_savepoint_is_made(self, tmp_path):
+    def test_checkpoint_files_are_kept_while_a_savepoint_is_made(self, tmp_path):
         storage = LocalStorage(tmp_path / "checkpoints")
         eager = Settings(base_bytes=0, asynchronous=False)
         with JobHarness(remembered(), backend="filesystem", storage=storage, settings=eager) as job:
@@ -129,7 +129,7 @@ class TestALiveJob:
             job.push(("a", 1)).epoch()
             job.crash()
         assert job.checkpoint == 80
-        # None of the first run's.
+        # No manifest of the first run is left.
         assert storage.list("manifests/")[0] > "manifests/000000000019"
         assert job.states("sum") == {"a": 80, "b": 20}
         path = job.stop_with_savepoint(tmp_path / "second")
@@ -160,7 +160,7 @@ class TestTime:
             assert job.output == [("a", 5000), ("b", 7000)]
 
     @pytest.mark.parametrize("backend", BACKENDS)
-    def test_windows_go_on_and_event_time_does_not_go_back(self, tmp_path, backend):
+    def test_windows_continue_and_event_time_does_not_go_back(self, tmp_path, backend):
         def program():
             strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, _: value[1])
             timed = numbers(environment()).assign_timestamps_and_watermarks(strategy).uid("times")
@@ -179,7 +179,7 @@ class TestTime:
             job.push(("a", 170), ("c", 250)).epoch()
             assert sorted(job.output) == [("a", 320), ("b", 160)]
 
-    def test_drained_all_windows_have_fired_before(self, tmp_path):
+    def test_draining_fires_all_timers_before_the_savepoint(self, tmp_path):
         class Late(KeyedProcessFunction):
             def process_element(self, value, ctx):
                 ctx.timer_service().register_event_time_timer(10**15)
@@ -193,7 +193,7 @@ class TestTime:
         job.stop_with_savepoint(tmp_path, drain=True)
         assert job.output == ["fired"]
 
-    def test_values_expire_by_the_time_of_the_job_that_wrote_them(self, tmp_path):
+    def test_restored_values_expire_by_their_original_time(self, tmp_path):
         class WithTimeToLive(KeyedProcessFunction):
             def open(self, runtime_context):
                 descriptor = ValueStateDescriptor("kept", Types.INT())

@@ -1,4 +1,4 @@
-"""The settings of savepoints, under Flink's names, old and new; and which lineage a job with them goes on with."""
+"""Savepoint settings under Flink's old and new names, and which lineage a job with them resumes."""
 
 import pytest
 from savepoint_jobs import sums
@@ -15,16 +15,16 @@ from penstock.testing import JobHarness
 
 
 def configuration(**settings):
-    """With `__` for a dash and `_` for a dot."""
+    """Build a configuration; `__` stands for a dash and `_` for a dot."""
     given = {key.replace("__", "-").replace("_", "."): value for key, value in settings.items()}
     return StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(given)).get_configuration()
 
 
-class TestTheSavepointToBeginWith:
-    def test_is_none_by_default(self):
+class TestRestoreSettings:
+    def test_no_savepoint_is_restored_by_default(self):
         assert restore_settings(configuration()) is None
 
-    def test_is_set_under_the_names_of_flink_2(self):
+    def test_restore_settings_have_the_names_of_flink_2(self):
         settings = restore_settings(
             configuration(
                 execution_state__recovery_path="/savepoints/x",
@@ -34,7 +34,7 @@ class TestTheSavepointToBeginWith:
         )
         assert settings == RestoreSettings("/savepoints/x", True, RecoveryClaimMode.CLAIM, {})
 
-    def test_is_set_under_the_names_of_flink_1(self):
+    def test_restore_settings_accept_the_names_of_flink_1(self):
         settings = restore_settings(
             configuration(
                 execution_savepoint_path="/savepoints/x",
@@ -44,7 +44,7 @@ class TestTheSavepointToBeginWith:
         )
         assert settings == RestoreSettings("/savepoints/x", True, RecoveryClaimMode.NO_CLAIM, {})
 
-    def test_has_the_options_of_the_store(self):
+    def test_restore_settings_include_store_options(self):
         settings = restore_settings(
             configuration(execution_state__recovery_path="s3://bucket/x", state_checkpoints_fs_key="secret")
         )
@@ -52,22 +52,24 @@ class TestTheSavepointToBeginWith:
         assert settings.store_options == {"key": "secret"}
         assert "secret" not in settings.storage.where
 
-    def test_in_another_claim_mode_is_refused(self):
+    def test_an_unknown_claim_mode_is_refused(self):
         with pytest.raises(BadSetting, match=r"claim-mode is 'LEGACY'.*CLAIM or NO_CLAIM"):
             restore_settings(configuration(execution_state__recovery_claim__mode="LEGACY"))
 
 
 class TestTheDirectory:
-    def test_is_the_one_that_is_given_or_the_one_that_is_set(self, tmp_path):
+    def test_a_given_directory_overrides_the_configured_one(self, tmp_path):
         config = configuration(state_savepoints_dir=f"file://{tmp_path}/all")
         assert savepoint_directory(config).where == f"{tmp_path}/all"
         assert savepoint_directory(config, f"{tmp_path}/this").where == f"{tmp_path}/this"
 
-    def test_must_be_one_of_them(self):
-        with pytest.raises(BadSetting, match=r"No directory was given, and state\.savepoints\.dir is not set"):
+    def test_a_savepoint_without_a_directory_is_refused(self):
+        with pytest.raises(
+            BadSetting, match=r"No directory for the .* was given, and state\.savepoints\.dir is not set"
+        ):
             savepoint_directory(configuration())
 
-    def test_can_be_set_on_the_environment(self):
+    def test_the_savepoint_directory_can_be_set_on_the_environment(self):
         env = StreamExecutionEnvironment.get_execution_environment()
         assert env.get_default_savepoint_directory() is None
         assert env.set_default_savepoint_directory("/savepoints") is env
@@ -80,38 +82,38 @@ class TestTheLineage:
     def root(self, tmp_path):
         return LocalStorage(tmp_path)
 
-    def test_of_a_killed_job_is_gone_on_with_if_it_began_with_the_same_savepoint(self, root):
+    def test_a_killed_job_started_with_the_same_savepoint_resumes_its_lineage(self, root):
         origin = RestoreSettings("/savepoints/x").origin
         lineage = Lineages(root).current(origin)
         assert Lineages(root).current(origin) == lineage
         assert Lineages(root).current(RestoreSettings("file:///savepoints/x/").origin) == lineage
 
-    def test_is_gone_on_with_by_a_job_that_is_started_without_the_savepoint(self, root):
+    def test_a_job_started_without_the_savepoint_resumes_its_lineage(self, root):
         lineage = Lineages(root).current(RestoreSettings("/savepoints/x").origin)
         assert Lineages(root).current() == lineage
 
     @pytest.mark.parametrize("before", ["", RestoreSettings("/savepoints/other").origin])
-    def test_is_a_new_one_if_it_began_otherwise(self, root, before):
+    def test_a_job_started_with_another_savepoint_begins_a_new_lineage(self, root, before):
         first = Lineages(root).current(before)
         second = Lineages(root).current(RestoreSettings("/savepoints/x").origin)
         assert second != first
-        # The one that began last is the one.
+        # The most recent lineage is current.
         assert Lineages(root).current() == second
 
-    def test_is_a_new_one_if_the_one_of_this_savepoint_has_ended(self, root):
+    def test_a_new_lineage_begins_if_the_previous_one_has_ended(self, root):
         origin = RestoreSettings("/savepoints/x").origin
         lineages = Lineages(root)
         first = lineages.current(origin)
         lineages.end(first, last=0, retain=False)
         assert Lineages(root).current(origin) != first
 
-    def test_of_a_job_whose_savepoint_does_not_fit_stays_the_one_before(self, root, tmp_path):
+    def test_an_invalid_savepoint_does_not_replace_the_lineage(self, root, tmp_path):
         before = Lineages(root).current()
         with JobHarness(sums()) as job, pytest.raises(NotASavepoint):
             lineage_from_savepoint(Lineages(root), job._graph, ["numbers"], RestoreSettings(f"{tmp_path}/none"))
         assert Lineages(root).current() == before
 
-    def test_is_found_without_the_savepoint_that_the_job_has_removed(self, root, tmp_path):
+    def test_the_lineage_is_found_after_the_job_removed_its_savepoint(self, root, tmp_path):
         job = JobHarness(sums())
         settings = RestoreSettings(job.savepoint(tmp_path / "savepoints"))
         lineage = lineage_from_savepoint(Lineages(root), job._graph, ["numbers"], settings)

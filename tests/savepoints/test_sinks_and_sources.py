@@ -1,4 +1,4 @@
-"""Beyond keyed state: what sinks had open, and where Python sources were, in the restored job."""
+"""Open sink output and positions of Python sources in a restored job."""
 
 import os
 
@@ -22,7 +22,7 @@ def into_files(base, records=()):
 
 
 def shown(base):
-    """The lines of all files that a reader of the directory sees."""
+    """Return the lines of all files that a reader of the directory sees."""
     lines = []
     for directory, folders, names in os.walk(base):
         folders[:] = [folder for folder in folders if not folder.startswith((".", "_"))]
@@ -35,7 +35,7 @@ def shown(base):
 
 class TestFiles:
     @pytest.mark.parametrize("parallelism", [1, 3])
-    def test_that_were_open_are_finished_by_the_restored_job_with_every_record_once(self, tmp_path, parallelism):
+    def test_a_restored_job_finishes_open_files_with_every_record_once(self, tmp_path, parallelism):
         base = tmp_path / "out"
         job = JobHarness(into_files(base), parallelism=2)
         for number in range(5):
@@ -51,10 +51,10 @@ class TestFiles:
 
 class TestAPythonSource:
     def program(self):
-        """Splits as many as the parallelism is when the job begins."""
+        """The number of splits is the parallelism at the start of the job."""
         return environment().from_sequence(1, 100).uid("numbers").map(lambda number: number).uid("same")
 
-    def test_goes_on_behind_the_last_record_that_was_read(self, tmp_path):
+    def test_a_python_source_continues_after_the_last_record_read(self, tmp_path):
         job = JobHarness(self.program())
         job.epoch(30)
         job.epoch(7)
@@ -64,7 +64,7 @@ class TestAPythonSource:
             assert job.run(10) == list(range(38, 101))
 
     @pytest.mark.parametrize(("before", "between", "after"), [(1, 4, 2), (4, 1, 3), (3, 5, 5)])
-    def test_keeps_its_splits_at_another_parallelism(self, tmp_path, before, between, after):
+    def test_a_python_source_keeps_its_splits_at_another_parallelism(self, tmp_path, before, between, after):
         path, output = None, []
         for parallelism in (before, between):
             job = JobHarness(self.program(), parallelism=parallelism, from_savepoint=path)
@@ -77,7 +77,7 @@ class TestAPythonSource:
             output += job.run(10)
         assert sorted(output) == list(range(1, 101))
 
-    def test_is_where_it_was_for_another_driver_of_the_restored_job(self, tmp_path):
+    def test_a_later_driver_of_a_restored_job_finds_the_source_position(self, tmp_path):
         job = JobHarness(self.program(), parallelism=3)
         job.epoch(40)
         path = job.stop_with_savepoint(tmp_path / "savepoints")

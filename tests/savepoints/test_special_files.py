@@ -1,5 +1,5 @@
-"""Files of savepoints and checkpoints that are not regular files, are huge, or cannot be read: nothing hangs, nothing
-reads without end, and one of them hides no other."""
+"""Savepoint and checkpoint files that are not regular, are huge or cannot be read: no operation hangs or reads without
+end, and such a file does not hide the others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from penstock.state.storage import MissingObject, StorageError
 from penstock.tables import Checkpoint, Savepoint, history
 from penstock.testing import JobHarness
 
-# A FIFO that is opened without care waits for a writer for ever.
+# Opening a FIFO naively waits for a writer forever.
 pytestmark = pytest.mark.timeout(30)
 
 
@@ -91,7 +91,7 @@ def call(*arguments: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("make", NOT_READABLE)
 class TestMetadata:
-    def test_that_is_no_regular_file_is_refused_by_every_command(self, path: Path, make: Make) -> None:
+    def test_every_command_refuses_metadata_that_is_not_a_regular_file(self, path: Path, make: Make) -> None:
         put(make, path / "_metadata")
         good = str(path.with_name("savepoint-good"))
         for command in (
@@ -107,12 +107,12 @@ class TestMetadata:
             assert str(path) in said
         assert len(list((path / "state").iterdir())) > 10
 
-    def test_that_is_no_regular_file_is_not_restored(self, path: Path, make: Make) -> None:
+    def test_metadata_that_is_not_a_regular_file_is_not_restored(self, path: Path, make: Make) -> None:
         put(make, path / "_metadata")
         with pytest.raises(PenstockError, match="'_metadata'"):
             JobHarness(sums(), from_savepoint=str(path))
 
-    def test_that_is_no_regular_file_hides_no_other_savepoint(self, path: Path, make: Make) -> None:
+    def test_metadata_that_is_not_a_regular_file_does_not_hide_other_savepoints(self, path: Path, make: Make) -> None:
         put(make, path / "_metadata")
         code, said = call("savepoint", "list", str(path.parent))
         lines = {line.split()[0]: line for line in said.splitlines()}
@@ -127,7 +127,7 @@ class TestMetadata:
 
 
 @pytest.mark.parametrize("make", NOT_READABLE)
-def test_a_block_that_is_no_regular_file_is_refused(path: Path, make: Make) -> None:
+def test_a_block_that_is_not_a_regular_file_is_refused(path: Path, make: Make) -> None:
     block = sorted((path / "state").iterdir())[0]
     put(make, block)
     with pytest.raises(PenstockError, match=f"state/{block.name}"):
@@ -136,8 +136,8 @@ def test_a_block_that_is_no_regular_file_is_refused(path: Path, make: Make) -> N
         list(Savepoint.load(path).state("sum", "sum").rows())
 
 
-def test_a_directory_that_cannot_be_read_hides_no_other_savepoint(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where another user made it; root reads everything, so the refusal is made up."""
+def test_an_unreadable_directory_does_not_hide_other_savepoints(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulates a directory of another user, because root can read everything."""
 
     def refused(call: Callable[..., Any]) -> Callable[..., Any]:
         def act(where: Any = ".", *rest: Any, **more: Any) -> Any:
@@ -160,7 +160,7 @@ def test_a_directory_that_cannot_be_read_hides_no_other_savepoint(path: Path, mo
         LocalStorage(path).exists("_metadata")
 
 
-def test_empty_directories_and_links_are_no_savepoints(path: Path) -> None:
+def test_empty_directories_and_links_are_not_listed(path: Path) -> None:
     (path.parent / "savepoint-empty").mkdir()
     (path.parent / "savepoint-link").symlink_to(path)
     (path.parent / "savepoint-file").write_text("")
@@ -169,7 +169,7 @@ def test_empty_directories_and_links_are_no_savepoints(path: Path) -> None:
 
 class TestDisposing:
     @pytest.mark.parametrize("name", ["state", "_metadata"])
-    def test_of_one_with_a_link_removes_nothing(self, path: Path, tmp_path: Path, name: str) -> None:
+    def test_disposing_of_a_savepoint_with_a_link_removes_nothing(self, path: Path, tmp_path: Path, name: str) -> None:
         elsewhere = tmp_path / "elsewhere"
         (path / name).rename(elsewhere)
         (path / name).symlink_to(elsewhere)
@@ -182,7 +182,7 @@ class TestDisposing:
         assert "Nothing was changed" in said
         assert sorted(tmp_path.rglob("*")) == before
 
-    def test_of_one_with_links_among_its_blocks_follows_none(self, path: Path, tmp_path: Path) -> None:
+    def test_disposing_does_not_follow_links_among_the_blocks(self, path: Path, tmp_path: Path) -> None:
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
         (elsewhere / "file").write_text("kept")
@@ -192,13 +192,13 @@ class TestDisposing:
         assert not path.exists()
         assert (elsewhere / "file").read_text() == "kept"
 
-    def test_that_fails_says_why(self, tmp_path: Path) -> None:
+    def test_a_failed_deletion_reports_the_reason(self, tmp_path: Path) -> None:
         (tmp_path / "linked").symlink_to(tmp_path)
         with pytest.raises(StorageError, match=r"Cannot delete 'linked'.*symbolic link"):
             LocalStorage(tmp_path).delete_below("linked")
 
 
-def test_metadata_on_an_object_store_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_on_an_object_store_has_a_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = ObjectStorage("memory://special-files/savepoint")
     storage.write("_metadata", bytes(5000))
     monkeypatch.setattr(savepoints, "_LARGEST_METADATA", 4999)
@@ -208,9 +208,7 @@ def test_metadata_on_an_object_store_is_bounded(monkeypatch: pytest.MonkeyPatch)
         storage.read("else", 10)
 
 
-def test_metadata_that_could_not_be_read_again_is_not_written(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metadata_too_large_to_read_is_not_written(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = load_savepoint(savepoint_storage(str(made)))
     monkeypatch.setattr(savepoints, "_LARGEST_METADATA", 2000)
     with pytest.raises(SavepointError, match="operator state"):
@@ -227,7 +225,7 @@ def run(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("make", NOT_READABLE)
-def test_a_checkpoint_that_is_no_regular_file_hides_no_other(
+def test_a_checkpoint_that_is_not_a_regular_file_does_not_hide_others(
     run: Path, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     numbers = [checkpoint.manifest.id for checkpoint in Checkpoint.list(run)]

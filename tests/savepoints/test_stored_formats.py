@@ -42,7 +42,7 @@ STORED = {
         kZSod2FsLzcvYWIJAsQBeA==
     """,
 }
-"""Written before the structures took keyword arguments only. Never regenerate them: jobs have files like these."""
+"""Written before the structures took keyword arguments only. Never regenerate them: existing jobs have such files."""
 
 
 def stored(name):
@@ -57,12 +57,12 @@ def test_bytes_of_an_earlier_version_decode_to_the_same_structure(name):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_structure_is_stored_in_the_bytes_of_an_earlier_version(name):
+def test_a_structure_encodes_to_the_bytes_of_an_earlier_version(name):
     assert msgspec.msgpack.encode(SAMPLES[name]) == stored(name)
 
 
 def test_every_field_of_a_sample_is_set():
-    """A field that has its default value in a sample would not show that its place has changed."""
+    """A field with its default value would not reveal that its position changed."""
     for name, sample in SAMPLES.items():
         for each in sample if isinstance(sample, list) else [sample]:
             unset = [field.name for field in msgspec.structs.fields(each) if not getattr(each, field.name)]

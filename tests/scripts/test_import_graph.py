@@ -12,7 +12,7 @@ ROWS = [["top", "helper"], ["middle"], ["bottom"]]
 EDGES = Counter({("top", "middle"): 3, ("middle", "bottom"): 1, ("top", "bottom"): 2, ("helper", "bottom"): 1})
 SIZES = {package: Size(2, 1234) for row in ROWS for package in row}
 
-CURRENT = "docs/import-graph.svg shows another {}. Run `make graph`, look at the picture and commit it."
+CURRENT = "docs/internals/import-graph.svg shows another {}. Run `make graph`, look at the picture and commit it."
 
 
 def test_the_committed_picture_shows_the_layers_and_imports_of_the_code() -> None:

@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need one, and jobs that run on it."""
+"""One Spark session for all tests that need one, and environments that run on it."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ def session() -> Iterator[Any]:
 
 @pytest.fixture
 def make_env(session: Any, tmp_path: Path) -> Callable[..., StreamExecutionEnvironment]:
-    """Environments on the shared session: `make_env(parallelism=2, records=10, checkpoints=True, **settings)`."""
+    """Build environments on the shared session: `make_env(parallelism=2, records=10, checkpoints=True, **settings)`."""
 
     def make(
         parallelism: int = 2, records: int = 0, checkpoints: bool = False, **settings: str

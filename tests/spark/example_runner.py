@@ -1,4 +1,4 @@
-"""Runs programs one after the other in one process, so that they share one Spark. Told by a line of JSON for each."""
+"""Runs programs one after the other in one process, so that they share one Spark. Reads one line of JSON for each."""
 
 import contextlib
 import io
@@ -10,7 +10,7 @@ import traceback
 
 
 def main() -> None:
-    # The examples send all logs to their output. What jobs say of themselves when they start is not Flink's.
+    # The examples send all logs to their output, and the log lines of a starting job are not Flink's.
     logging.getLogger("penstock").setLevel(logging.WARNING)
     for line in sys.stdin:
         request = json.loads(line)
@@ -19,7 +19,7 @@ def main() -> None:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
                 runpy.run_path(request["program"], run_name="__main__")
-            except Exception:  # whatever it is, the test must see it
+            except Exception:  # the test must see every error
                 traceback.print_exc()
         print(json.dumps({"out": out.getvalue(), "err": err.getvalue()}), flush=True)
 

@@ -1,4 +1,4 @@
-"""The job of the file crash tests, run as a script in a process to be killed: files in, a count per word, files out."""
+"""The job of the file crash tests, run as a script in a process that is killed: files in, word counts, files out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.file_system import FileSink, FileSource, RollingPolicy, StreamFormat
 
 POLICIES = {
-    # Parts span epochs, and in most epochs some are cut by size; the rest are by the end of the input.
+    # Parts span epochs. In most epochs some are closed by size, and the end of the input closes the rest.
     "by size": RollingPolicy.default_rolling_policy(part_size=40),
     "each checkpoint": RollingPolicy.on_checkpoint_rolling_policy(),
 }
@@ -25,7 +25,7 @@ def run(directory: str, master: str, policy: str, session: Any = None) -> None:
         {
             "spark.master": master,
             "state.checkpoints.dir": f"{directory}/checkpoints",
-            # Below each executor's own directory where there are several: they must not share replicas.
+            # On a cluster, relative to each executor's working directory: executors must not share replicas.
             "state.backend.local-dir": "replicas" if "cluster" in master else f"{directory}/replicas",
             "execution.checkpointing.interval": "100 ms",
             "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",

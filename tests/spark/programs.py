@@ -1,4 +1,4 @@
-"""Programs that several Spark tests run, and what they must give. Also run as a script, in a process to be killed."""
+"""Programs shared by Spark tests, and their expected results. Also run as a script in a process to be killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.testing.snapshots import newest_lineage, read_values
 
 
 class Count(KeyedProcessFunction):
-    """(key, running count) for every record."""
+    """Emits (key, running count) for every record."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.n = runtime_context.get_state(ValueStateDescriptor("n", int))
@@ -31,7 +31,7 @@ class Count(KeyedProcessFunction):
 
 
 class Sum(KeyedProcessFunction):
-    """Sums the second field in state, and gives (key, number of records so far), which no order can change."""
+    """Sums the second field in state and emits (key, number of records so far), which does not depend on order."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.total = runtime_context.get_state(ValueStateDescriptor("total", int))
@@ -45,13 +45,13 @@ class Sum(KeyedProcessFunction):
 
 
 def two_stages(left: Any, right: Any) -> Any:
-    """A union of two sources of words, counted by word, then the counts of it summed by first letter."""
+    """Count the words of two sources by word, then sum the counts by first letter."""
     counted = left.union(right).key_by(lambda word: word).process(Count()).uid("count")
     return counted.key_by(lambda pair: pair[0][0]).process(Sum()).uid("sum")
 
 
 def words(number: int, seed: int) -> list[str]:
-    """Deterministic words, some of them often."""
+    """Return deterministic words, some of them frequent."""
     return [f"{'abcdefg'[(i * seed) % 7]}{(i * i * seed) % 31}" for i in range(number)]
 
 
@@ -60,7 +60,7 @@ def expected_counts(records: list[str]) -> dict[str, int]:
 
 
 def expected_sums(records: list[str]) -> dict[str, int]:
-    """1 + 2 + … + n for each word's n, by first letter."""
+    """Return 1 + 2 + … + n for each word's n, by first letter."""
     sums: Counter[str] = Counter()
     for word, n in Counter(records).items():
         sums[word[0]] += n * (n + 1) // 2
@@ -73,7 +73,7 @@ def expected_output(records: list[str]) -> Counter[tuple[str, int]]:
 
 
 def run_everywhere(directory: str, master: str, cases: list[list[int]], left: list[str], right: list[str]) -> None:
-    """The two stages at several parallelisms, as one epoch and as several, in one session; outputs go to files."""
+    """Run the two stages at several parallelisms, in one epoch and in several, in one session. Outputs go to files."""
     for parallelism, epochs in cases:
         configuration = Configuration.from_dict(
             {
@@ -101,12 +101,12 @@ def run_two_stages(
     settings: dict[str, str],
     session: Any = None,
 ) -> None:
-    """The job of the crash tests: every record of it must be counted once, whatever dies."""
+    """Run the job of the crash tests: every record must be counted once, whatever dies."""
     configuration = Configuration.from_dict(
         {
             "spark.master": master,
             "state.checkpoints.dir": f"{directory}/checkpoints",
-            # Below each executor's own directory where there are several: they must not share replicas.
+            # On a cluster, relative to each executor's working directory: executors must not share replicas.
             "state.backend.local-dir": "replicas" if "cluster" in master else f"{directory}/replicas",
             "execution.checkpointing.interval": "100 ms",
             "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
@@ -125,7 +125,7 @@ def run_two_stages(
 
 
 class NotedSink(Sink):
-    """Notes in a file of this driver's own which epochs it commits."""
+    """Records in a driver-specific file which epochs it commits."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -139,7 +139,7 @@ class NotedSink(Sink):
 
 
 class FolderSink(NotedSink):
-    """One file of a folder for each epoch and subtask, with its values as JSON."""
+    """Writes one JSON file for each epoch and subtask."""
 
     def commit(self, commits: list[Commit], context: CommitContext) -> None:
         Path(self._path).mkdir(exist_ok=True)
@@ -159,7 +159,7 @@ class Values(SinkWriter):
 
 
 def run_with_rival(directory: str, left: list[str], right: list[str], retain: bool, commits: str) -> None:
-    """The two stages in one of several drivers of the same job."""
+    """Run the two stages in one of several drivers of the same job."""
     settings = {
         "spark.master": "local[2]",
         "state.checkpoints.dir": f"{directory}/checkpoints",
@@ -177,7 +177,7 @@ def run_with_rival(directory: str, left: list[str], right: list[str], retain: bo
 
 
 class Tag(KeyedProcessFunction):
-    """Gives every record a tag that no other attempt gives, and keeps it."""
+    """Gives every record a tag that differs in each attempt, and stores it."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.tags = runtime_context.get_state(ValueStateDescriptor("tags", str))
@@ -191,7 +191,7 @@ class Tag(KeyedProcessFunction):
 
 
 class Gather(Tag):
-    """Keeps the tags it is given, and gives them on."""
+    """Stores the tags it receives and forwards them."""
 
     def process_element(self, value: Any, ctx: Any) -> Any:
         self.tags.update(f"{self.tags.value() or ''} {value[1]}")
@@ -199,7 +199,7 @@ class Gather(Tag):
 
 
 def run_tagged(directory: str, master: str, tagged: list[str], per_epoch: int) -> None:
-    """Tags in stage 1, gathered in stage 2; after every checkpoint the two must hold the same."""
+    """Tag in stage 1 and gather in stage 2; after every checkpoint, both must hold the same tags."""
     configuration = Configuration.from_dict(
         {
             "spark.master": master,

@@ -1,4 +1,4 @@
-"""The job of the savepoint deaths, run as a script: its process is killed at one step of its work on a savepoint."""
+"""The job of the savepoint death tests, run as a script: its process is killed at one step of a savepoint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.state.local_storage import LocalStorage
 
 LEFT, RIGHT = words(800, 3), words(800, 11)
 PER_EPOCH = 10
-"""So few that the job does not end while it works on a savepoint."""
+"""Few enough that the job does not end while it works on a savepoint."""
 
 
 def die() -> None:
@@ -35,7 +35,7 @@ def _half_of_the_files() -> None:
 
     def merge_half(self: SparkMerge, storage: Any, version: Any, blocks: Any, into: Any = None) -> Any:
         if into is None:
-            # The bases of checkpoints are made the same way.
+            # Bases of checkpoints are merged the same way.
             return merge(self, storage, version, blocks)
         merge(self, storage, version, blocks[: len(blocks) // 2], into)
         die()
@@ -86,7 +86,7 @@ def settings(directory: str) -> dict[str, Any]:
         "execution.checkpointing.interval": "20 ms",
         "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
         "penstock.epoch.max-records": PER_EPOCH,
-        # So few key groups that a savepoint has few files.
+        # Few key groups make few files in a savepoint.
         "pipeline.max-parallelism": 4,
     }
 
@@ -97,7 +97,7 @@ def program(env: StreamExecutionEnvironment) -> None:
 
 
 def run(directory: str, job: str, dies: str, parallelism: int, savepoint: bool, configured: dict[str, str]) -> None:
-    """Run the job to its end, or to its death. `savepoint`: make one in its second epoch."""
+    """Run the job to its end or its death. `savepoint`: make one in the second epoch."""
     STEPS[dies]()
     configuration = Configuration.from_dict(settings(directory) | {"spark.master": "local[2]"} | configured)
     env = StreamExecutionEnvironment.get_execution_environment(configuration)

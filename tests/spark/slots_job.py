@@ -1,4 +1,4 @@
-"""A job that waits for slots, run as a script on executors of its own, one of which it loses between two epochs."""
+"""A job that waits for slots, run as a script with separate executors. It loses an executor between two epochs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ RECORDS = words(80, 3)
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
-class Told(logging.Handler):
-    """What the job says about slots."""
+class SlotMessages(logging.Handler):
+    """Collects the job's log messages about slots."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -42,7 +42,7 @@ def run(directory: str) -> None:
         {
             "spark.master": "local-cluster[2,1,1024]",
             "state.checkpoints.dir": f"{directory}/checkpoints",
-            # Below each executor's own directory: they must not share replicas.
+            # Relative to each executor's working directory: executors must not share replicas.
             "state.backend.local-dir": "replicas",
             "execution.checkpointing.interval": "100 ms",
             "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
@@ -50,8 +50,8 @@ def run(directory: str) -> None:
             "penstock.slots.wait": "true",
         }
     )
-    told = Told()
-    logging.getLogger("penstock").addHandler(told)
+    logged = SlotMessages()
+    logging.getLogger("penstock").addHandler(logged)
     logging.getLogger("penstock").setLevel(logging.INFO)
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(2)
@@ -59,10 +59,10 @@ def run(directory: str) -> None:
     seen: list[tuple[int, int]] = []
 
     def lose_an_executor(epoch: Any) -> None:
-        """After each epoch, until the job was held up: Spark might replace one before the next epoch begins."""
+        """Kill one after each epoch until the job had to wait: Spark might replace it before the next epoch begins."""
         if epoch.number == 1:
-            told.messages.clear()
-        elif not told.messages:
+            logged.messages.clear()
+        elif not logged.messages:
             for executor in [each for each in below(getpid()) if EXECUTOR in each.arguments()][:1]:
                 executor.send(signal.SIGKILL)
                 while slots() == 2:
@@ -75,7 +75,7 @@ def run(directory: str) -> None:
     counted.sink_to(DiscardingSink()).uid("sink")
     client = env.execute_async("slots")
     client.result()
-    said = {"told": told.messages, "seen": seen, "restarts": client.restarts()}
+    said = {"logged": logged.messages, "seen": seen, "restarts": client.restarts()}
     Path(directory, "said.json").write_text(json.dumps(said))
 
 

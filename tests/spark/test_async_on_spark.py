@@ -1,4 +1,4 @@
-"""Asynchronous calls on Spark: in the source's own chain, and behind an exchange."""
+"""Asynchronous calls on Spark: in the source's chain, and behind an exchange."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ PRICED = [("apple", 3, 90), ("apple", 10, 300), ("bread", 1, 250), ("coffee", 2,
 
 
 @pytest.mark.parametrize("exchanged", [False, True], ids=["in the source's chain", "behind an exchange"])
-def test_the_example_asks_the_server_from_spark(make_env: Any, exchanged: bool) -> None:
+def test_the_example_queries_the_server_from_spark(make_env: Any, exchanged: bool) -> None:
     env = make_env(records=2, checkpoints=True)
     orders = env.from_collection(SAMPLE)
     with (
@@ -26,7 +26,7 @@ def test_the_example_asks_the_server_from_spark(make_env: Any, exchanged: bool) 
 
 
 class Numbered(AsyncFunction):
-    """Gives each record with its number among those that this object has seen."""
+    """Emits each record with its number among those that this object has seen."""
 
     async def open(self, runtime_context: RuntimeContext) -> None:
         self.loop = asyncio.get_running_loop()
@@ -38,7 +38,7 @@ class Numbered(AsyncFunction):
         return [(value, self.calls)]
 
 
-def test_a_loop_serves_the_epochs_of_its_worker_one_after_the_other(make_env: Any) -> None:
+def test_one_event_loop_serves_successive_epochs_of_its_worker(make_env: Any) -> None:
     env = make_env(parallelism=1, records=3)
     numbers = env.from_collection(range(24)).rebalance()
     stream = AsyncDataStream.ordered_wait(numbers, Numbered(), Time.seconds(30))

@@ -1,4 +1,4 @@
-"""Bounded jobs in the runtime mode BATCH: one Spark job, no checkpoint, the same facts as in the harness."""
+"""Bounded jobs in runtime mode BATCH: one Spark job, no checkpoint, and the same results as in the harness."""
 
 import os
 import subprocess
@@ -30,13 +30,13 @@ LETTERS = [("a", 0), ("c", 1), ("d", 1), ("b", 0), ("e", 1)]
 
 @pytest.fixture
 def env(make_env: Any) -> Any:
-    # With a limit per epoch and checkpoints asked for: a batch has neither.
+    # A batch ignores the limit per epoch and the checkpoint settings.
     return make_env(records=2, checkpoints=True).set_runtime_mode(RuntimeExecutionMode.AUTOMATIC)
 
 
 @pytest.fixture
 def epochs(env: Any) -> list[int]:
-    """The records of each epoch."""
+    """Collect the number of records of each epoch."""
     seen: list[int] = []
     env.add_epoch_listener(lambda epoch: seen.append(epoch.records))
     return seen
@@ -57,7 +57,7 @@ def test_a_collection_is_one_epoch_and_leaves_no_checkpoint(env: Any, epochs: li
     assert [path for path in (tmp_path / "checkpoints").rglob("*") if path.is_file()] == []
 
 
-def test_every_kind_of_source_is_read_at_once(env: Any, epochs: list[int], tmp_path: Path) -> None:
+def test_every_kind_of_source_is_read_in_one_epoch(env: Any, epochs: list[int], tmp_path: Path) -> None:
     (tmp_path / "input").mkdir()
     for name in ("x", "y"):
         (tmp_path / "input" / name).write_text("1\n2\n")
@@ -73,7 +73,7 @@ def test_every_kind_of_source_is_read_at_once(env: Any, epochs: list[int], tmp_p
     assert epochs == [2 + 3 + 20 + 4]
 
 
-def test_windows_have_all_their_records_in_whatever_order_they_come(env: Any) -> None:
+def test_windows_have_all_their_records_in_any_order(env: Any) -> None:
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda pair, timestamp: pair[1])
     pairs = env.from_collection([("a", 25), ("a", 1), ("b", 7), ("a", 3), ("a", 12)])
     windows = pairs.assign_timestamps_and_watermarks(strategy).key_by(lambda pair: pair[0])
@@ -81,7 +81,7 @@ def test_windows_have_all_their_records_in_whatever_order_they_come(env: Any) ->
     assert collected(sums) == [("a", 4), ("a", 12), ("a", 25), ("b", 7)]
 
 
-def test_a_failure_begins_again_and_shows_nothing_twice(make_env: Any, tmp_path: Path) -> None:
+def test_a_failed_batch_starts_over_and_writes_nothing_twice(make_env: Any, tmp_path: Path) -> None:
     marker = tmp_path / "failed"
 
     class Once(KeyedProcessFunction):
@@ -106,7 +106,7 @@ def test_a_failure_begins_again_and_shows_nothing_twice(make_env: Any, tmp_path:
     assert Counter(written) == Counter({str(n): 10 for n in range(1, 11)})
 
 
-def test_a_batch_can_not_be_saved_and_says_so(make_env: Any, tmp_path: Path) -> None:
+def test_a_savepoint_of_a_batch_is_refused(make_env: Any, tmp_path: Path) -> None:
     env = make_env().set_runtime_mode(RuntimeExecutionMode.BATCH)
     env.from_sequence(1, 10).key_by(lambda n: 0).sum().print()
     client = env.execute_async("saved")
@@ -134,7 +134,7 @@ LOST = """
 """
 
 
-def test_a_lost_worker_is_replayed(tmp_path: Path) -> None:
+def test_the_work_of_a_lost_worker_is_repeated(tmp_path: Path) -> None:
     program, marker = tmp_path / "lost.py", tmp_path / "died"
     program.write_text(textwrap.dedent(LOST))
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The benchmark's own side runs and measures; what it measures is for `make bench`."""
+"""Penstock's side of the benchmarks runs and reports; `make bench` takes the measurements."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("way", ["bench.penstock_count", "bench.dict_loop"])
-def test_a_way_of_counting_reports_every_warm_epoch(tmp_path: Path, way: str) -> None:
+def test_a_counting_benchmark_reports_every_warm_epoch(tmp_path: Path, way: str) -> None:
     write_input(Workload(keys=50, records=200, warmup=1, measured=3), tmp_path / "input")
     (tmp_path / "work").mkdir()
     done = subprocess.run(
@@ -37,7 +37,7 @@ def test_a_way_of_counting_reports_every_warm_epoch(tmp_path: Path, way: str) ->
 
 
 @pytest.mark.parametrize("sink", SINKS)
-def test_a_sink_is_measured_in_every_warm_epoch(session: Any, postgres: str, tmp_path: Path, sink: str) -> None:
+def test_a_sink_benchmark_measures_every_warm_epoch(session: Any, postgres: str, tmp_path: Path, sink: str) -> None:
     write_input(Workload(keys=50, records=200, warmup=1, measured=3), tmp_path / "input")
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute(f"CREATE TABLE counts ({COLUMNS})".encode())

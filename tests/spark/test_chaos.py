@@ -1,4 +1,4 @@
-"""A short run of the crash rig: a real job, real processes, a fixed seed. `make chaos` is the long one."""
+"""A short run of the crash rig: a real job, real processes and a fixed seed. `make chaos` is the long run."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-# Two starts of a JVM and ten recoveries took 210 s where the load was four times the cores.
+# Two JVM starts and ten recoveries took 210 s at a load of four times the cores.
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
@@ -15,7 +15,7 @@ KILLS = 8
 
 
 @pytest.mark.parametrize("backend", ["filesystem"])
-def test_a_job_that_is_killed_and_damaged_loses_nothing_and_gives_nothing_twice(tmp_path: Path, backend: str) -> None:
+def test_a_killed_and_damaged_job_neither_loses_nor_duplicates_records(tmp_path: Path, backend: str) -> None:
     words = f"--kills {KILLS} --seed 5 --backend {backend} --master local[2] --kinds {','.join(KINDS)}".split()
     done = subprocess.run(
         [sys.executable, "-m", "chaos", *words, "--work", str(tmp_path / "work"), "--summary", str(tmp_path / "table")],

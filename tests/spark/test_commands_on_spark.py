@@ -1,4 +1,4 @@
-"""A program that another process runs, and the commands of a terminal that look at it, save, rescale and stop it."""
+"""A program in another process, and the terminal commands that list, save, rescale and stop it."""
 
 import ast
 import json
@@ -57,7 +57,7 @@ env.execute("counts")
 
 
 class Program:
-    """`penstock run`, in a process of its own; what it prints is read as it comes."""
+    """`penstock run` in a separate process, whose output is read as it arrives."""
 
     def __init__(self, folder: Path, checkpoints: str, *options: str) -> None:
         settings = {
@@ -139,7 +139,7 @@ def only_job(penstock: Callable[..., str]) -> dict[str, Any]:
     return dict(job)
 
 
-def test_a_job_is_listed_saved_rescaled_stopped_gone_on_with_and_cancelled(
+def test_a_job_is_listed_saved_rescaled_stopped_resumed_and_cancelled(
     run: Callable[..., Program], penstock: Callable[..., str], tmp_path: Path
 ) -> None:
     first = run("first", "-p", "2")
@@ -159,16 +159,16 @@ def test_a_job_is_listed_saved_rescaled_stopped_gone_on_with_and_cancelled(
     assert only_job(penstock)["parallelism"] == {"count": 3}
 
     path = penstock("stop", "counts", "-p", "kept")
-    assert Path(path).parent == tmp_path / "kept", "a relative path is one of where the command was given"
+    assert Path(path).parent == tmp_path / "kept", "a relative path is relative to the command's working directory"
     assert first.end() == 0
     assert json.loads(penstock("list", "--json")) == []
 
     second = run("second", "-p", "1", "-s", path)
     second.until(lambda results: len(results) > 20)
     saved = Savepoint.load(penstock("cancel", "-s", "counts")).metadata
-    assert second.end() == 0, "a job that was cancelled is not a program that failed"
+    assert second.end() == 0, "a cancelled job is not a failed program"
     start, removed, end = second.said().splitlines()
-    assert removed.startswith("Removed the checkpoints of a job that is over: ")
+    assert removed.startswith("Removed the checkpoints of a finished job: ")
     assert re.match(rf"Job 'counts' \([0-9a-f]{{32}}\) starts from the savepoint {path}, parallelism 1, ", start)
     assert re.match(r"Job 'counts' was cancelled after .*: \d+ epochs, \d+ records\. Resume it with: .*", end)
     together = sorted(first.results + second.results)
@@ -177,10 +177,10 @@ def test_a_job_is_listed_saved_rescaled_stopped_gone_on_with_and_cancelled(
     assert {subtasks for _, _, subtasks in second.results} == {1}
 
 
-def test_a_savepoint_that_is_asked_for_at_once_is_of_what_the_job_goes_on_with(
+def test_a_savepoint_requested_before_recovery_holds_the_recovered_state(
     make_env: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver has not recovered yet when a command may find it."""
+    """A command can find the driver before it has recovered."""
     awaited = threading.Event()
 
     class Recovered(threading.Event):
@@ -189,7 +189,7 @@ def test_a_savepoint_that_is_asked_for_at_once_is_of_what_the_job_goes_on_with(
             return super().wait(timeout)
 
     class LateJob(Job):
-        """Begins when the savepoint waits for it, or has not waited for too long."""
+        """Starts when the savepoint request waits for it, or after a timeout."""
 
         def _run_to_the_end(self) -> None:
             awaited.wait(20)

@@ -1,4 +1,4 @@
-"""Real processes, really killed, once at each step of the epoch protocol: state must equal the oracle."""
+"""Real processes killed once at each step of the epoch protocol: state must equal the oracle."""
 
 import json
 import os
@@ -34,12 +34,12 @@ TASK_POINTS = [
     "level2.processed",
     "level2.snapshot",
 ]
-# At the others test_file_crashes.py kills one, and the harness at each.
+# test_file_crashes.py kills a driver at the other points, and the harness at each.
 DRIVER_POINTS = ["collected", "committed"]
 
 
 def plan(role: str, points: list[str], directory: Path, first_epoch: int = 2) -> tuple[str, list[Path]]:
-    """One crash per point, each in an epoch of its own."""
+    """Plan one crash per point, each in a separate epoch."""
     markers = [directory / f"crashed-{role}-{point}" for point in points]
     plans = [
         f"{role}:{point}:{first_epoch + index}:{marker}"
@@ -48,14 +48,14 @@ def plan(role: str, points: list[str], directory: Path, first_epoch: int = 2) ->
     return ";".join(plans), markers
 
 
-def told(directory: Path) -> dict[str, Any]:
+def arguments_for(directory: Path) -> dict[str, Any]:
     job = {"left": LEFT, "right": RIGHT, "per_epoch": PER_EPOCH, "settings": {}}
     return {"directory": str(directory), "master": "local[2]", **job}
 
 
 def run(directory: Path, crashes: str) -> subprocess.CompletedProcess[str]:
     arguments = directory / "arguments.json"
-    arguments.write_text(json.dumps(told(directory)))
+    arguments.write_text(json.dumps(arguments_for(directory)))
     return subprocess.run(
         [sys.executable, str(Path(__file__).with_name("programs.py")), str(arguments)],
         env={**os.environ, "PENSTOCK_CRASH": crashes},
@@ -75,7 +75,7 @@ def check_state(directory: Path) -> None:
     assert read_values(storage, "sum", "total", int) == expected_sums(LEFT + RIGHT)
 
 
-def test_a_worker_killed_at_each_step_of_a_task(tmp_path: Path) -> None:
+def test_state_is_correct_after_a_worker_is_killed_at_each_step_of_a_task(tmp_path: Path) -> None:
     """Executors are killed in test_nondeterminism.py and test_file_crashes.py."""
     crashes, markers = plan("task", TASK_POINTS, tmp_path)
     done = run(tmp_path, crashes)
@@ -88,21 +88,23 @@ def test_a_worker_killed_at_each_step_of_a_task(tmp_path: Path) -> None:
     assert [counters[name] for name in names] == [len(LEFT), len(RIGHT), both, both, both]
 
 
-def test_a_driver_killed_before_it_publishes_and_after_it_commits(session: Any, tmp_path: Path) -> None:
+def test_state_is_correct_after_a_driver_is_killed_before_publishing_and_after_committing(
+    session: Any, tmp_path: Path
+) -> None:
     crashes, markers = plan("driver", DRIVER_POINTS, tmp_path)
     for marker in markers:
         done = run(tmp_path, crashes)
         assert done.returncode == -signal.SIGKILL, done.stderr
         assert marker.exists()
-    run_two_stages(**told(tmp_path), session=session)
+    run_two_stages(**arguments_for(tmp_path), session=session)
     check_state(tmp_path)
 
 
 class Died(Exception):
-    """Stands for the end of a driver, inside the test's own process."""
+    """Stands for the end of a driver, within the test process."""
 
 
-def test_spark_s_own_log_is_lost_with_the_driver(make_env: Any, tmp_path: Path) -> None:
+def test_a_job_survives_the_loss_of_sparks_log_with_its_driver(make_env: Any, tmp_path: Path) -> None:
     """Every restart begins with an empty log, at any number of batches: before and after Spark compacts its sources."""
     restarts = 0
     while True:
@@ -126,8 +128,8 @@ def test_spark_s_own_log_is_lost_with_the_driver(make_env: Any, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("lost", ["offsets", "sources", "commits", "metadata"])
-def test_entries_of_spark_s_log_lost_while_the_driver_lives(make_env: Any, tmp_path: Path, lost: str) -> None:
-    """What Spark logged for the next batch may be gone, as after a power failure: the manifests decide."""
+def test_lost_entries_of_sparks_log_are_rebuilt(make_env: Any, tmp_path: Path, lost: str) -> None:
+    """Entries that Spark logged for the next batch can be lost in a power failure: the manifests are authoritative."""
     from penstock.spark.log import SparkLog
 
     written = SparkLog(tmp_path / "log")
@@ -140,7 +142,7 @@ def test_entries_of_spark_s_log_lost_while_the_driver_lives(make_env: Any, tmp_p
     manifests = {number: load(storage, number)[0] for number in range(1, last.id + 1)}
     written.rewrite(last, manifests.__getitem__)
     before = {str(path.relative_to(written.root)) for path in written.root.rglob("*") if path.is_file()}
-    # Entries of a batch that no manifest knows, and entries that are gone.
+    # Add an entry of a batch that no manifest knows, and remove others.
     (written.root / "offsets" / "99").write_text("v1\n{}\n-")
     path = written.root / lost
     shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,4 +1,4 @@
-"""Credits and backlogs between a driver and the planners of its sources; no JVM takes part."""
+"""Credits and backlogs between a driver and the planners of its sources, without a JVM."""
 
 import base64
 import pickle
@@ -13,7 +13,7 @@ from penstock.spark.credit_files import CreditFiles, CreditsOfSource
 from penstock.spark.planner import PlannedSource, Planner, ReadAllAvailable, ReadMaxRows
 
 
-def test_what_is_granted_is_read_and_what_waits_is_told(tmp_path: Path) -> None:
+def test_credits_reach_the_planner_and_backlogs_reach_the_driver(tmp_path: Path) -> None:
     driver = CreditFiles(tmp_path, ["a source", "another/one"])
     planner = CreditsOfSource(driver.path("another/one") or "")
     assert planner.limit(None) is None
@@ -30,14 +30,14 @@ def test_what_is_granted_is_read_and_what_waits_is_told(tmp_path: Path) -> None:
     assert driver.path("not held back") is None
 
 
-def test_without_its_file_a_source_gives_what_it_has(tmp_path: Path) -> None:
+def test_a_source_without_its_credit_file_is_not_limited(tmp_path: Path) -> None:
     planner = CreditsOfSource(str(tmp_path / "gone" / "source-0"))
     assert planner.limit(None) is None
     assert planner.limit(9) == 9
     planner.tell(3)
 
 
-def test_a_driver_that_has_closed_them_is_told_nothing(tmp_path: Path) -> None:
+def test_a_driver_with_closed_credit_files_reads_no_backlog(tmp_path: Path) -> None:
     driver = CreditFiles(tmp_path, ["in"])
     driver.grant("in", 5)
     driver.close()
@@ -47,7 +47,7 @@ def test_a_driver_that_has_closed_them_is_told_nothing(tmp_path: Path) -> None:
 
 
 class Counting(NumberSequenceSource):
-    """Counts how often it was asked what waits."""
+    """Counts how often its backlog was queried."""
 
     asked = 0
 
@@ -58,7 +58,7 @@ class Counting(NumberSequenceSource):
 
 @pytest.fixture(autouse=True)
 def driver_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planner runs in a process that Spark starts, and makes the program that of its process; here it must not."""
+    """A planner runs in a process that Spark starts and installs the program there, which it must not do here."""
     monkeypatch.setattr("penstock.spark.planner.enter_program", lambda shipped: None)
 
 
@@ -72,7 +72,7 @@ def planner(source: Any, **options: str) -> Planner:
     return PlannedSource(options).streamReader(None)
 
 
-def test_a_planner_goes_by_credits_and_never_beyond_its_own_limit(tmp_path: Path) -> None:
+def test_a_planner_honors_credits_and_its_own_limit(tmp_path: Path) -> None:
     driver = CreditFiles(tmp_path, ["in"])
     driver.grant("in", 10)
     planned = planner(Counting(1, 100), credits=driver.path("in") or "", limit="30")
@@ -84,13 +84,13 @@ def test_a_planner_goes_by_credits_and_never_beyond_its_own_limit(tmp_path: Path
     assert driver.backlog("in") == 60
     last = planned.latestOffset(second, ReadAllAvailable())
     assert (driver.backlog("in"), Counting.asked) == (0, 3)
-    # Spark asks again and again while nothing comes: that must cost nothing.
+    # Spark asks repeatedly while nothing arrives, which must cost nothing.
     assert planned.latestOffset(last, ReadAllAvailable()) == last
     assert Counting.asked == 3
     planned.stop()
 
 
-def test_a_source_that_cannot_say_what_waits_tells_nothing(tmp_path: Path) -> None:
+def test_a_source_without_a_backlog_reports_none(tmp_path: Path) -> None:
     driver = CreditFiles(tmp_path, ["in"])
     planned = planner(DataGeneratorSource(str), credits=driver.path("in") or "")
     planned.latestOffset(planned.initialOffset(), ReadAllAvailable())

@@ -1,4 +1,4 @@
-"""Dead letters on Spark: of files and of a source of one's own, in epochs and in a batch."""
+"""Dead letters on Spark: from files and from a custom source, in epochs and in a batch."""
 
 import gzip
 import json
@@ -39,7 +39,7 @@ class Messages(Source):
 
 
 @pytest.mark.parametrize("mode", [RuntimeExecutionMode.STREAMING, RuntimeExecutionMode.BATCH])
-def test_letters_go_beside_the_windows_of_what_is_good(make_env, mode):
+def test_dead_letters_are_separated_from_windows_of_good_records(make_env, mode):
     env = make_env(parallelism=2)
     env.set_runtime_mode(mode)
     times = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, _: value)
@@ -55,7 +55,7 @@ def test_letters_go_beside_the_windows_of_what_is_good(make_env, mode):
         assert sorted(results, key=str) == [("dead", b"x"), ("dead", b"y"), ("good", 1), ("good", 1)]
 
 
-def test_letters_of_files_are_written_to_files(make_env, tmp_path):
+def test_dead_letters_of_files_are_written_to_files(make_env, tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.jsonl").write_text('{"n": 1}\n{"n": oops}\n{"n": 2}\n')
@@ -78,7 +78,7 @@ def test_letters_of_files_are_written_to_files(make_env, tmp_path):
     ]
 
 
-def test_without_letters_the_error_names_source_position_record_and_the_users_line(make_env):
+def test_an_unreadable_record_without_dead_letters_raises_with_source_position_and_user_line(make_env):
     env = make_env()
     env.from_source(Messages(["1", "oops"]), source_name="orders").uid("orders-uid").print()
     with pytest.raises(PenstockError) as caught:

@@ -1,4 +1,4 @@
-"""What a user sees when something goes wrong, and that nothing else is in the way."""
+"""The errors that a user sees, without unrelated output."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ def script(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_a_user_s_exception_arrives_as_the_user_s_traceback(make_env: Any) -> None:
+def test_a_user_exception_arrives_with_the_user_traceback(make_env: Any) -> None:
     def broken(value: int) -> float:
         return 1 / (value - 3)
 
@@ -48,7 +48,7 @@ def test_a_user_s_exception_arrives_as_the_user_s_traceback(make_env: Any) -> No
     assert len([line for line in message.splitlines() if line.startswith("  File")]) == 1
 
 
-def test_a_job_runs_again_after_one_that_failed(make_env: Any) -> None:
+def test_a_job_runs_after_a_failed_one(make_env: Any) -> None:
     env = make_env()
     env.from_collection([0]).map(lambda n: 1 / n).print()
     with pytest.raises(PenstockError, match="ZeroDivisionError"):
@@ -57,7 +57,7 @@ def test_a_job_runs_again_after_one_that_failed(make_env: Any) -> None:
         assert list(results) == [1.0]
 
 
-def test_a_failing_program_prints_its_own_frames_and_nothing_of_the_jvm(tmp_path: Path) -> None:
+def test_a_failing_program_prints_its_own_frames_and_no_jvm_output(tmp_path: Path) -> None:
     path = script(
         tmp_path,
         """
@@ -79,7 +79,7 @@ def test_a_failing_program_prints_its_own_frames_and_nothing_of_the_jvm(tmp_path
     assert len(done.stderr.splitlines()) <= 15, done.stderr
 
 
-def test_a_program_that_works_prints_its_output_and_the_two_lines_of_its_job(tmp_path: Path) -> None:
+def test_a_working_program_prints_its_output_and_two_job_lines(tmp_path: Path) -> None:
     path = script(
         tmp_path,
         """
@@ -107,7 +107,7 @@ def test_control_c_stops_an_endless_job_within_seconds(tmp_path: Path) -> None:
     )
     assert process.stdout is not None
     assert any(line.startswith("epoch") for line in iter(process.stdout.readline, ""))
-    # To the whole group, as a terminal does.
+    # Signal the entire group, as a terminal does.
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode != 0

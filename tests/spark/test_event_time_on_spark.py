@@ -1,4 +1,4 @@
-"""Event time and timers on Spark: input partitions that come and go, and epochs that no data asked for."""
+"""Event time and timers on Spark: varying numbers of input partitions, and epochs without data."""
 
 import queue
 import time
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 
 
 class Late(KeyedProcessFunction):
-    """(record's time, watermark when it came), and a timer at each record's time."""
+    """Emits (record's time, watermark on arrival), and sets a timer at each record's time."""
 
     def process_element(self, value: Any, ctx: Any) -> Any:
         ctx.timer_service().register_event_time_timer(value.time)
@@ -28,7 +28,7 @@ class Late(KeyedProcessFunction):
 
 
 class Collected:
-    """The records of a running job, as they come."""
+    """The records of a running job, as they arrive."""
 
     def __init__(self, results: Any) -> None:
         self._results = results
@@ -46,7 +46,9 @@ def write(folder: Path, name: str, times: list[int]) -> None:
     (folder / f".{name}").rename(folder / f"{name}.parquet")
 
 
-def test_seven_then_one_then_three_input_partitions(make_env: Any, session: Any, tmp_path: Path) -> None:
+def test_event_time_advances_with_varying_numbers_of_input_partitions(
+    make_env: Any, session: Any, tmp_path: Path
+) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     epochs: queue.Queue[Any] = queue.Queue()
@@ -64,7 +66,7 @@ def test_seven_then_one_then_three_input_partitions(make_env: Any, session: Any,
             collected = Collected(results)
             start = 0
             for files in (7, 1, 3, 1):
-                # Times that go up, dealt out to the files like cards: each has all of the range.
+                # Distribute ascending times over the files round-robin: each file covers the full range.
                 times = list(range(start, start + 420, 10))
                 for number in range(files):
                     write(folder, f"{start}-{number}", times[number::files])
@@ -73,7 +75,7 @@ def test_seven_then_one_then_three_input_partitions(make_env: Any, session: Any,
                 collected.until(lambda all_, seen=seen: len([r for r in all_ if r[0] != "timer"]) == seen)
             records = [record for record in collected.all if record[0] != "timer"]
             assert [record for record in records if record[0] <= record[1]] == []
-            # The last file came alone, so event time has all but reached its end: everything before has fired.
+            # The last file arrived alone, so event time has almost reached its end and all earlier timers have fired.
             collected.until(lambda all_: ("timer", 1260) in all_)
     finally:
         session.conf.unset("spark.sql.files.maxPartitionBytes")
@@ -107,7 +109,7 @@ def test_a_processing_time_timer_fires_although_the_source_is_silent(
         collected.until(lambda all_: any(record[0] == "fired" for record in all_))
         (_, due), (_, set_for, clock) = collected.all
         assert set_for == due <= clock
-        # No epoch runs that neither data nor a timer asked for; the next data is an ordinary one again.
+        # Only data or a timer causes an epoch; the next data causes an ordinary epoch again.
         assert [epoch.records for epoch in epochs] == [1, 0]
         write(folder, "two", [2])
         collected.until(lambda all_: len(all_) == 4)
@@ -119,7 +121,7 @@ class Stamp(ProcessFunction):
         yield "record", value, ctx.timestamp()
 
 
-def test_watermarks_behind_exchanges_go_on_from_epoch_to_epoch_and_branches_keep_their_timestamps(
+def test_watermarks_continue_across_epochs_and_branches_keep_their_timestamps(
     make_env: Any,
 ) -> None:
     env = make_env(parallelism=2, records=1)
@@ -130,7 +132,7 @@ def test_watermarks_behind_exchanges_go_on_from_epoch_to_epoch_and_branches_keep
         own = strategy.with_timestamp_assigner(lambda value, timestamp: value)
         return task.assign_timestamps_and_watermarks(own).set_parallelism(1)
 
-    # After its second epoch the first stream is behind the other by far, and behind its own watermark.
+    # After its second epoch the first stream is far behind the other, and behind its own watermark.
     first, second = stamped([300, 295, 301, 302, 303]), stamped([300, 10_000])
     later = strategy.with_timestamp_assigner(lambda value, timestamp: timestamp + 1_000_000)
     branch = first.assign_timestamps_and_watermarks(later).set_parallelism(1).filter(lambda value: False)
@@ -151,9 +153,7 @@ def test_watermarks_behind_exchanges_go_on_from_epoch_to_epoch_and_branches_keep
 
 
 @pytest.mark.parametrize("behind", [False, True], ids=["in the chain of the source", "behind an exchange"])
-def test_an_idle_source_is_passed_over_when_its_time_is_up(
-    make_env: Any, session: Any, tmp_path: Path, behind: bool
-) -> None:
+def test_an_idle_source_is_ignored_after_its_timeout(make_env: Any, session: Any, tmp_path: Path, behind: bool) -> None:
     busy, quiet = tmp_path / "busy", tmp_path / "quiet"
     for folder in (busy, quiet):
         folder.mkdir()

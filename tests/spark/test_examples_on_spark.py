@@ -9,7 +9,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("name", [*CASES, "online_model"])
-def test_an_example_gives_what_it_says_on_spark(make_env: Any, name: str) -> None:
+def test_an_example_produces_its_documented_output_on_spark(make_env: Any, name: str) -> None:
     example = load_example(name)
     records = example.SAMPLE if name in CASES else example.SAMPLE[:20]
     env = make_env(records=2 if name in CASES else 10, checkpoints=True)

@@ -1,4 +1,4 @@
-"""A driver that was thought dead, on Spark: real processes, stopped and continued."""
+"""A driver presumed dead, on Spark: real processes, stopped and continued."""
 
 import hashlib
 import json
@@ -28,11 +28,11 @@ STOPPED_IN = 4
 
 
 def driver(directory: Path, name: str, retain: bool, stop: str = "") -> "subprocess.Popen[str]":
-    """A driver process of the job, which notes the epochs it commits in a file of its own."""
+    """Start a driver process of the job, which records the epochs it commits in a separate file."""
     arguments = directory / f"{name}.json"
-    told: dict[str, Any] = {"directory": str(directory), "left": LEFT, "right": RIGHT, "retain": retain}
-    told["commits"] = str(directory / f"{name}-commits")
-    arguments.write_text(json.dumps(told))
+    parameters: dict[str, Any] = {"directory": str(directory), "left": LEFT, "right": RIGHT, "retain": retain}
+    parameters["commits"] = str(directory / f"{name}-commits")
+    arguments.write_text(json.dumps(parameters))
     return subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("programs.py")), str(arguments)],
         env={**os.environ, "PENSTOCK_CRASH": stop},
@@ -52,8 +52,8 @@ def committed(directory: Path, name: str) -> list[int]:
 
 
 @pytest.mark.parametrize("retain", [True, False])
-def test_a_driver_stopped_before_it_publishes_is_fenced_when_it_goes_on(tmp_path: Path, retain: bool) -> None:
-    """The other driver has ended the job meanwhile, and kept its checkpoints or removed them."""
+def test_a_driver_stopped_before_publishing_is_fenced_when_it_continues(tmp_path: Path, retain: bool) -> None:
+    """The other driver has ended the job in the meantime, and kept its checkpoints or removed them."""
     first = driver(tmp_path, "first", retain, f"stopped-driver:collected:{STOPPED_IN}:{tmp_path / 'stopped'}")
     try:
         _, status = os.waitpid(first.pid, os.WUNTRACED)
@@ -91,7 +91,7 @@ def endless(make_env: Any) -> Any:
     return env
 
 
-def test_of_two_living_drivers_one_stops(make_env: Any, tmp_path: Path) -> None:
+def test_one_of_two_concurrent_drivers_stops(make_env: Any, tmp_path: Path) -> None:
     clients = [endless(make_env).execute_async("both") for _ in range(2)]
     ended = threading.Event()
 
@@ -115,12 +115,12 @@ def test_of_two_living_drivers_one_stops(make_env: Any, tmp_path: Path) -> None:
     assert sorted(path.name for path in left) == ["000000000001.removed", "job"]
 
 
-def test_a_driver_cancelled_by_hand_leaves_alone_what_another_goes_on_with(make_env: Any, tmp_path: Path) -> None:
-    published, go_on = threading.Event(), threading.Event()
+def test_a_cancelled_driver_leaves_alone_a_lineage_that_another_driver_continues(make_env: Any, tmp_path: Path) -> None:
+    published, resume = threading.Event(), threading.Event()
 
     def hold(epoch: Any) -> None:
         published.set()
-        go_on.wait()
+        resume.wait()
 
     env = endless(make_env)
     env.add_epoch_listener(hold)
@@ -135,10 +135,10 @@ def test_a_driver_cancelled_by_hand_leaves_alone_what_another_goes_on_with(make_
         cancelling.start()
         while zombie.status() is not JobStatus.CANCELLING:
             time.sleep(0.01)
-        go_on.set()
+        resume.set()
         cancelling.join()
         assert zombie.status() is JobStatus.CANCELED
-        with pytest.raises(Exception, match="was cancelled here, but not its checkpoints"):
+        with pytest.raises(Exception, match="was cancelled here, but its checkpoints remain"):
             zombie.result()
         further.clear()
         assert further.wait(100)

@@ -1,7 +1,7 @@
 """Files in, state, files out, with processes killed at each step: every record in exactly one finished part file.
 
-While the job runs, a reader looks at the output again and again, as any other program might: a file that it can see
-must be whole, and stay as it is.
+While the job runs, a reader repeatedly looks at the output, as any other program might: a visible file must be complete
+and must not change.
 """
 
 import json
@@ -21,20 +21,20 @@ from test_crashes import plan
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-# A sink in the chain of the keyed operator makes two levels: the source and this one.
+# With a sink in the chain of the keyed operator there are two levels: the source and this chain.
 TASK_POINTS = [
     *(f"source.{point}" for point in ("processed", "snapshot", "reported")),
     *(f"level1.{point}" for point in ("received", "processed", "snapshot", "reported")),
 ]
-# A worker is killed at each; an executor at those of the sink and at what test_nondeterminism.py leaves out.
+# Workers are killed at each point; executors at those of the sink and at those that test_nondeterminism.py omits.
 EXECUTOR_POINTS = TASK_POINTS[1:2] + TASK_POINTS[3:]
-# Nothing is prepared; all is, and nothing committed. At the others test_crashes.py kills one, and the harness at each.
+# Nothing is prepared yet; all is prepared but nothing committed. test_crashes.py covers the others, the harness all.
 DRIVER_POINTS = ["triggered", "published"]
 FILES, LINES = 10, 12
 
 
 def write_input(directory: Path) -> Counter[str]:
-    """Files of words; what must come out: one line per record, each count of each word once."""
+    """Write files of words; return the expected output: one line per record, each count of each word once."""
     (directory / "in").mkdir()
     every: list[str] = []
     for number in range(FILES):
@@ -45,7 +45,7 @@ def write_input(directory: Path) -> Counter[str]:
 
 
 def visible(directory: Path) -> list[Path]:
-    """The files that a reader of directories sees, as Spark, Hadoop and Arrow do: no names with a dot in front."""
+    """Return the files that directory readers such as Spark, Hadoop and Arrow see: no names with a leading dot."""
     files = []
     for folder, inner, names in os.walk(directory):
         inner[:] = [name for name in inner if not name.startswith((".", "_"))]
@@ -54,7 +54,7 @@ def visible(directory: Path) -> list[Path]:
 
 
 class Reader(threading.Thread):
-    """Reads every visible file of a directory, over and over, and notes those that are not whole or that change."""
+    """Repeatedly reads every visible file of a directory and records those that are incomplete or change."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(daemon=True)
@@ -69,14 +69,14 @@ class Reader(threading.Thread):
         while not self._stopped.wait(0.002):
             self.look()
 
-    def look(self, anew: bool = False) -> None:
-        """Read what has changed since the last look, or all of it `anew`."""
+    def look(self, everything: bool = False) -> None:
+        """Read the files that changed since the last look, or `everything`."""
         self.looks += 1
         for path in visible(self._directory):
             name = str(path.relative_to(self._directory))
             stat = path.stat()
             stamp = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
-            if self._stamps.get(name) == stamp and not anew:
+            if self._stamps.get(name) == stamp and not everything:
                 continue
             self._stamps[name] = stamp
             data = path.read_bytes()
@@ -107,7 +107,7 @@ def run(directory: Path, master: str, policy: str, crashes: str) -> subprocess.C
 
 def check_output(directory: Path, expected: Counter[str], reader: Reader) -> None:
     reader.stop()
-    reader.look(anew=True)
+    reader.look(everything=True)
     assert reader.wrong == []
     assert reader.looks > 10
     lines = [line for data in reader.seen.values() for line in data.decode().splitlines()]
@@ -123,7 +123,7 @@ def check_output(directory: Path, expected: Counter[str], reader: Reader) -> Non
         ("executor", "local-cluster[2,1,1024]", "each checkpoint", EXECUTOR_POINTS),
     ],
 )
-def test_a_worker_or_executor_killed_at_each_step_of_a_task(
+def test_output_is_correct_after_a_worker_or_executor_is_killed_at_each_step(
     tmp_path: Path, role: str, master: str, policy: str, points: list[str]
 ) -> None:
     expected = write_input(tmp_path)
@@ -136,7 +136,7 @@ def test_a_worker_or_executor_killed_at_each_step_of_a_task(
     check_output(tmp_path, expected, reader)
 
 
-def test_a_driver_killed_before_its_files_are_written_and_before_they_are_committed(
+def test_output_is_correct_after_a_driver_is_killed_before_writing_and_before_committing(
     session: Any, tmp_path: Path
 ) -> None:
     expected = write_input(tmp_path)

@@ -1,6 +1,6 @@
-"""Flow control on Spark: credits reach the planners of sources, and epochs take the time they should.
+"""Flow control on Spark: credits reach the planners of sources, and epochs take their target time.
 
-What is asserted are credits, and times that the job measured itself as multiples of each other or of their target.
+The tests check credits, and times measured by the job as ratios to each other or to the target.
 """
 
 import os
@@ -30,7 +30,7 @@ def resident(process: int | str = "self") -> int:
 
 
 class Delayed(MapFunction):
-    """Takes its time for every record: ten times as long while the file is there."""
+    """Delays every record: ten times as long while the file exists."""
 
     def __init__(self, slow: Path, seconds: float) -> None:
         self._slow, self._seconds = slow, seconds
@@ -44,14 +44,14 @@ class Delayed(MapFunction):
 
 
 class Running:
-    """A job with flow control under way, seen from outside."""
+    """A running job with flow control, seen from outside."""
 
     def __init__(self, client: Any, epochs: "Queue[EpochStatistics]") -> None:
         self._client, self._epochs = client, epochs
         self.seen: list[EpochStatistics] = []
 
     def epoch(self) -> EpochStatistics:
-        """The next one that had records."""
+        """Return the next epoch with records."""
         while True:
             epoch = self._epochs.get(timeout=120)
             if epoch.records:
@@ -59,7 +59,7 @@ class Running:
                 return epoch
 
     def await_settled(self, most: int) -> None:
-        """Until three epochs in a row took at most 1.5 times what they should, and not far less."""
+        """Wait until three epochs in a row took at most 1.5 times the target, and not far less."""
         for _ in range(most):
             self.epoch()
             times = [each.duration_ms / TARGET_MS for each in self.seen[-3:]]
@@ -71,7 +71,7 @@ class Running:
         return self._client.get_metrics()[name]
 
     def memory(self) -> int:
-        """Of the worker that has most."""
+        """Return the memory of the largest worker."""
         return int(max(self.metric("work.resident").values()))
 
 
@@ -88,7 +88,7 @@ def running(env: Any, source: Source, slow: Path, seconds: float) -> Iterator[Ru
         client.cancel().result()
 
 
-def test_a_stage_slowed_tenfold_gets_fewer_credits_and_epochs_take_their_time_again(
+def test_a_stage_slowed_tenfold_gets_fewer_credits_and_epochs_return_to_the_target(
     make_env: Any, tmp_path: Path
 ) -> None:
     env = make_env(**{"penstock__flow__target-epoch-time": f"{TARGET_MS} ms"})
@@ -100,7 +100,7 @@ def test_a_stage_slowed_tenfold_gets_fewer_credits_and_epochs_take_their_time_ag
         assert job.metric("in.backlog") > 10**8
         assert job.metric("work.capacity") < job.metric("in.capacity")
         slow.touch()
-        # An epoch may be half over by now; so the fourth from here is the third that is slow as a whole.
+        # An epoch might be half over by now, so the fourth from here is the third that is entirely slow.
         fallen = [job.metric("in.credits") for _ in range(4) if job.epoch()]
         assert min(fallen) < credits / 4
         job.await_settled(40)
@@ -109,7 +109,7 @@ def test_a_stage_slowed_tenfold_gets_fewer_credits_and_epochs_take_their_time_ag
 
 
 class Letters(Source):
-    """As many letters as a file says have arrived."""
+    """Emits as many letters as a file says have arrived."""
 
     bounded = False
 
@@ -135,7 +135,7 @@ def arrive(arrived: Path, count: int) -> None:
     os.replace(arrived.with_suffix(".new"), arrived)
 
 
-def test_a_burst_of_a_hundred_times_the_rate_is_worked_off_without_more_memory(make_env: Any, tmp_path: Path) -> None:
+def test_a_hundredfold_burst_is_processed_without_more_memory(make_env: Any, tmp_path: Path) -> None:
     env = make_env(**{"penstock__flow__target-epoch-time": f"{TARGET_MS} ms"})
     box = tmp_path / "box"
     arrive(box, 300)
@@ -145,7 +145,7 @@ def test_a_burst_of_a_hundred_times_the_rate_is_worked_off_without_more_memory(m
             arrive(box, count)
         job.epoch()
         memory, driver, quiet = job.memory(), resident(), len(job.seen)
-        # A new epoch may have begun with the first of them, but the burst is one.
+        # A new epoch might have begun with the first letters, but the burst arrives at once.
         arrive(box, 33_000)
         while sum(each.records for each in job.seen) < 33_000:
             job.epoch()

@@ -1,4 +1,4 @@
-"""The files of collections and batch DataFrames on a store that Spark cannot read. No Spark is needed for this."""
+"""Files of collections and batch DataFrames in a store that Spark cannot read. These tests need no Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MakeStorage = Callable[..., ObjectStorage]
 
 
 def files_of(folder: Path) -> list[tuple[bytes, int]]:
-    """Contents and modification times, in the order of time: what Spark goes by."""
+    """Return contents and modification times in order of time, which Spark uses."""
     found = [(path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()]
     return sorted(found, key=lambda file: file[1])
 
@@ -35,10 +35,10 @@ def write(*contents: bytes) -> Callable[[Path], None]:
 
 
 def never(folder: Path) -> None:
-    raise AssertionError("the input was written before")
+    raise AssertionError("the input was already written")
 
 
-def test_they_are_written_once_and_every_driver_has_the_same(s3: MakeStorage, tmp_path: Path) -> None:
+def test_inputs_are_written_once_and_every_driver_has_the_same(s3: MakeStorage, tmp_path: Path) -> None:
     storage = s3()
     first = CopiedInputs(storage, tmp_path / "first", "local[2]").folder("source-0", "words", write(b"b", b"a", b"c"))
     second = CopiedInputs(storage, tmp_path / "second", "local[2]").folder("source-0", "words", never)
@@ -47,7 +47,7 @@ def test_they_are_written_once_and_every_driver_has_the_same(s3: MakeStorage, tm
     assert {path.name for path in first.iterdir()} == {path.name for path in second.iterdir()}
 
 
-def test_a_query_that_starts_again_has_its_files_and_a_copy_that_broke_off_is_made_anew(
+def test_a_restarted_query_has_its_files_and_an_interrupted_copy_is_repeated(
     s3: MakeStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = s3()
@@ -71,7 +71,7 @@ def test_a_query_that_starts_again_has_its_files_and_a_copy_that_broke_off_is_ma
 
 
 @pytest.mark.parametrize("place", ["s3", "directory"])
-def test_drivers_that_write_at_the_same_moment_have_the_same(s3: MakeStorage, tmp_path: Path, place: str) -> None:
+def test_drivers_that_write_concurrently_have_the_same_inputs(s3: MakeStorage, tmp_path: Path, place: str) -> None:
     storage = s3() if place == "s3" else LocalStorage(tmp_path / "lineage")
     barrier, folders = threading.Barrier(3), []
 
@@ -92,21 +92,21 @@ def test_drivers_that_write_at_the_same_moment_have_the_same(s3: MakeStorage, tm
     assert len(storage.list("inputs/")) == 3
 
 
-def test_an_upload_that_was_cut_off_is_done_again(s3: MakeStorage, tmp_path: Path) -> None:
+def test_an_interrupted_upload_is_repeated(s3: MakeStorage, tmp_path: Path) -> None:
     storage = s3()
     storage.write("inputs/source-0/half-000000.parquet", b"of another attempt")
     folder = CopiedInputs(storage, tmp_path, "local").folder("source-0", "words", write(b"a"))
     assert [content for content, _ in files_of(folder)] == [b"a"]
 
 
-def test_on_a_cluster_they_are_refused_with_what_to_do_instead(s3: MakeStorage, tmp_path: Path) -> None:
+def test_copied_inputs_are_refused_on_a_cluster_with_a_fix(s3: MakeStorage, tmp_path: Path) -> None:
     for master in ("yarn", "spark://host:7077", "k8s://https://host"):
-        with pytest.raises(BadSetting, match=r"source 'words'.*executors of .* do not see.*mounted on every host"):
+        with pytest.raises(BadSetting, match=r"source 'words'.*executors of .* cannot read.*mounted on every host"):
             CopiedInputs(s3(), tmp_path, master).folder("source-0", "words", never)
     CopiedInputs(s3(), tmp_path, "local-cluster[2,1,1024]").folder("source-0", "words", write(b"a"))
 
 
-def test_a_directory_that_executors_see_needs_no_copies(tmp_path: Path) -> None:
+def test_a_directory_shared_with_executors_needs_no_copies(tmp_path: Path) -> None:
     lineage, scratch = tmp_path / "lineage", tmp_path / "scratch"
     for storage, place in ((LocalStorage(lineage), lineage / "inputs"), (DriverStorage(), scratch)):
         local = inputs_of(storage, scratch, "yarn")
@@ -117,8 +117,8 @@ def test_a_directory_that_executors_see_needs_no_copies(tmp_path: Path) -> None:
         assert inputs_of(storage, scratch, "yarn").folder("source-0", "words", never) == folder
 
 
-def test_spark_s_log_names_the_copies_of_the_driver_that_reads_it(tmp_path: Path) -> None:
-    """Else Spark would take another driver's copies for files it has not seen."""
+def test_sparks_log_names_the_copies_of_the_driver_that_reads_it(tmp_path: Path) -> None:
+    """Otherwise Spark would treat another driver's copies as new files."""
     first, second = tmp_path / "first", tmp_path / "second"
     log = SparkLog(first / "log", first / "inputs")
     entry = f'v1\n{{"path":"{(first / "inputs").as_uri()}/source-0/a.parquet","timestamp":1}}'

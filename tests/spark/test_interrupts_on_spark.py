@@ -1,5 +1,5 @@
-"""Real signals to real programs, sent to the whole process group as a terminal or a service manager does: the job ends
-its epoch, keeps its checkpoints whatever the retention, and the next start resumes it."""
+"""Real signals to real programs, sent to the process group as a terminal or a service manager does: the job finishes
+its epoch, keeps its checkpoints regardless of retention, and the next run resumes it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ with env.execute_async('numbers') as client:
 
 
 class Program:
-    """A program in a process group of its own."""
+    """A program in a separate process group."""
 
     def __init__(self, path: Path, *command: str) -> None:
         self._process = subprocess.Popen(
@@ -85,13 +85,13 @@ class Program:
         self.lines: list[str] = []
 
     def epoch(self, number: int) -> None:
-        """Read on until this epoch is complete."""
+        """Read output until this epoch is complete."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self.lines.append(line.strip())
             if line.startswith("epoch ") and int(line.split()[1]) >= number:
                 return
-        raise AssertionError(f"It ended before: {self.end()}")
+        raise AssertionError(f"The program ended early: {self.end()}")
 
     def signal(self, number: int) -> None:
         os.killpg(self._process.pid, number)
@@ -146,7 +146,7 @@ def test_a_stopped_job_resumes_where_it_was(
     first = Program(path, *command)
     programs.append(first)
     first.epoch(2)
-    # Now a signal comes within an epoch.
+    # Send the signal within an epoch.
     (tmp_path / "slow").touch()
     while not (tmp_path / "within").exists():
         time.sleep(0.05)
@@ -164,5 +164,5 @@ def test_a_stopped_job_resumes_where_it_was(
     second.epoch(20)
     second.signal(signal.SIGKILL)
     second.end()
-    assert second.epochs()[0] == last + 1, "it goes on with the next epoch"
-    assert first.values() + second.values() == expected(100), "no record is lost or comes twice"
+    assert second.epochs()[0] == last + 1, "the job continues with the next epoch"
+    assert first.values() + second.values() == expected(100), "no record is lost or duplicated"

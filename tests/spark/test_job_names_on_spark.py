@@ -1,4 +1,4 @@
-"""Job names on Spark: each job resumes only its own checkpoints, whatever its name is made of."""
+"""Job names on Spark: each job resumes only its own checkpoints, whatever characters its name has."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ class FailsAtTheFifth(Count):
     [["orders/eu", "orders eu"], ["заказы", "платежи"], ["x" * 300, "x" * 299 + "y"]],
     ids=["separators", "non-Latin letters", "300 characters"],
 )
-def test_a_job_resumes_its_own_checkpoints_and_no_other_job_s(make_env: Any, tmp_path: Path, names: list[str]) -> None:
+def test_a_job_resumes_only_its_own_checkpoints(make_env: Any, tmp_path: Path, names: list[str]) -> None:
     def run(name: str) -> list[int]:
         env = make_env(parallelism=1, records=2, checkpoints=True)
         env.set_restart_strategy(RestartStrategies.no_restart())
@@ -48,5 +48,5 @@ def test_a_job_resumes_its_own_checkpoints_and_no_other_job_s(make_env: Any, tmp
     assert len(list((tmp_path / "checkpoints").iterdir())) == len(names)
     (tmp_path / "repaired").touch()
     for name in names:
-        assert run(name) == [5, 6], "the job goes on after its own two epochs"
+        assert run(name) == [5, 6], "the job continues after its own two epochs"
     assert len(list((tmp_path / "checkpoints").iterdir())) == len(names)

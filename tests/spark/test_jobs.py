@@ -1,4 +1,4 @@
-"""Whole programs on Spark."""
+"""Complete programs on Spark."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ def running_counts(records: list[Any]) -> Counter[Any]:
     return result
 
 
-def test_one_output_per_record_in_one_epoch_and_many(make_env: Any) -> None:
+def test_every_record_has_one_output_in_one_epoch_and_in_many(make_env: Any) -> None:
     records = words(60, 5)
     for per_epoch in (0, 13):
         env = make_env(records=per_epoch)
@@ -35,7 +35,7 @@ def test_one_output_per_record_in_one_epoch_and_many(make_env: Any) -> None:
             assert Counter(results) == running_counts(records)
 
 
-def test_a_batch_gives_only_the_last_value_of_each_key(make_env: Any) -> None:
+def test_a_batch_emits_only_the_last_value_of_each_key(make_env: Any) -> None:
     env = make_env(records=2).set_runtime_mode(RuntimeExecutionMode.BATCH)
     letters = env.from_collection([("a", 0), ("c", 1), ("d", 1), ("b", 0), ("e", 1)])
     joined = letters.key_by(lambda pair: pair[1]).reduce(lambda one, two: (one[0] + two[0], one[1]))
@@ -47,19 +47,19 @@ def test_a_batch_gives_only_the_last_value_of_each_key(make_env: Any) -> None:
 @pytest.mark.parametrize(
     ("master", "cases"),
     [
-        # Every pair is run in the harness, there in fifty epochs; here each with one of the masters. Spark compacts its
-        # logs every ten.
+        # The harness runs every pair, with fifty epochs. Here each pair runs on one of the masters. Spark compacts its
+        # logs every ten batches.
         ("local[2]", [(1, 1), (2, 12), (5, 1)]),
         ("local-cluster[2,1,1024]", [(1, 12), (2, 1), (5, 12)]),
     ],
 )
-def test_two_keyed_stages_and_a_union_give_the_same_everywhere(
+def test_two_keyed_stages_and_a_union_have_the_same_output_everywhere(
     tmp_path: Path, master: str, cases: list[tuple[int, int]]
 ) -> None:
     left, right = words(100, 3), words(100, 11)
     arguments = tmp_path / "arguments.json"
-    told = {"directory": str(tmp_path), "master": master, "cases": cases, "left": left, "right": right}
-    arguments.write_text(json.dumps(told))
+    parameters = {"directory": str(tmp_path), "master": master, "cases": cases, "left": left, "right": right}
+    arguments.write_text(json.dumps(parameters))
     program = Path(__file__).with_name("programs.py")
     done = subprocess.run([sys.executable, str(program), str(arguments)], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -109,7 +109,7 @@ def test_a_batch_dataframe_is_a_bounded_source(session: Any, make_env: Any) -> N
         assert Counter(results) == Counter((f"k{i % 3}", i) for i in range(20))
 
 
-def test_a_streaming_dataframe_goes_on_until_it_is_cancelled(session: Any, make_env: Any) -> None:
+def test_a_streaming_dataframe_is_read_until_the_job_is_cancelled(session: Any, make_env: Any) -> None:
     frame = session.readStream.format("rate").option("rowsPerSecond", 50).load()
     env = make_env()
     results = env.from_spark(frame).key_by(lambda row: row.value % 2).process(Count()).execute_and_collect()
@@ -131,13 +131,13 @@ def test_a_client_in_a_with_block_cancels_its_job(session: Any, make_env: Any) -
     assert client.get_job_status().result() is JobStatus.CANCELED
 
 
-def test_an_empty_collection_ends(make_env: Any) -> None:
+def test_a_job_with_an_empty_collection_ends(make_env: Any) -> None:
     env = make_env()
     with env.from_collection([]).key_by(lambda v: v).process(Count()).execute_and_collect() as results:
         assert list(results) == []
 
 
-def test_a_finished_job_leaves_nothing_behind_unless_asked(make_env: Any, tmp_path: Path) -> None:
+def test_a_finished_job_leaves_nothing_behind_by_default(make_env: Any, tmp_path: Path) -> None:
     env = make_env(
         checkpoints=True, **{"execution__checkpointing__externalized-checkpoint-retention": "NO_EXTERNALIZED"}
     )

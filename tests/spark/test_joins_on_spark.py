@@ -1,4 +1,4 @@
-"""Joins of all kinds in one program on Spark, in epochs of three records, against plain lists."""
+"""Joins of all kinds in one program on Spark, in epochs of three records, compared with plain lists."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ LEFTS = [(number % 3, number * 7) for number in range(12)]
 RIGHTS = [(number % 3, number * 5) for number in range(12)]
 
 
-def test_joins_and_co_groups_are_those_of_plain_lists(make_env: Any) -> None:
+def test_joins_and_co_groups_match_those_of_plain_lists(make_env: Any) -> None:
     env = make_env(records=3, checkpoints=True)
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(1))
     strategy = strategy.with_timestamp_assigner(lambda record, _: record[1])

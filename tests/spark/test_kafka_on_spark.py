@@ -1,4 +1,4 @@
-"""Kafka on Spark: planned beside the driver, read in the tasks, written by the driver; against mock brokers."""
+"""Kafka on Spark, with mock brokers: planned in a process next to the driver, read in tasks, written by the driver."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ def source(kafka: Any, topic: str) -> KafkaSource:
     return builder.build()
 
 
-def test_words_are_counted_from_topic_to_topic_and_no_record_twice(make_env: Any, kafka: Any) -> None:
+def test_words_are_counted_from_topic_to_topic_exactly_once(make_env: Any, kafka: Any) -> None:
     words, counts = kafka.topic(3), kafka.topic()
     for number in range(60):
         kafka.send(words, f"word{number % 4}", partition=number % 3)
@@ -44,7 +44,7 @@ def test_words_are_counted_from_topic_to_topic_and_no_record_twice(make_env: Any
     assert sum(kafka.committed(words, words, partition) > 0 for partition in range(3)) > 0
 
 
-def test_a_topic_that_does_not_exist_is_named_before_anything_is_read(make_env: Any, kafka: Any) -> None:
+def test_a_missing_topic_is_reported_before_anything_is_read(make_env: Any, kafka: Any) -> None:
     env = make_env(parallelism=1)
     env.from_source(source(kafka, "never-made"), None, "orders").sink_to(DiscardingSink())
     with pytest.raises(PenstockError, match=r"(?s)'orders'.*topic 'never-made' does not exist at .*Create it"):

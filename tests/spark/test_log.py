@@ -1,4 +1,4 @@
-"""What of Spark's log goes into manifests: what is new, however long Spark leaves old entries lying."""
+"""Which entries of Spark's log go into manifests: the new ones, however long Spark keeps old entries."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ BATCHES = 35
 COMPACT_EVERY = 10
 
 
-def test_a_manifest_holds_the_files_of_its_own_epoch_and_a_restart_finds_all_it_needs(tmp_path: Path) -> None:
+def test_a_manifest_holds_the_files_of_its_epoch_and_a_restart_finds_all_it_needs(tmp_path: Path) -> None:
     log = SparkLog(tmp_path / "log")
     log.rewrite(None, {}.__getitem__)
     manifests: dict[int, Manifest] = {}
@@ -53,7 +53,7 @@ def test_a_manifest_holds_the_files_of_its_own_epoch_and_a_restart_finds_all_it_
     assert (again.root / "sources" / "0" / "29.compact").read_text() == "sources/0/29.compact of 29"
 
 
-def test_an_epoch_that_was_not_published_has_its_files_again(tmp_path: Path) -> None:
+def test_an_unpublished_epoch_has_its_files_again(tmp_path: Path) -> None:
     log = SparkLog(tmp_path / "log")
     log.rewrite(None, {}.__getitem__)
     for path in ("offsets/0", "sources/0/0"):
@@ -62,7 +62,7 @@ def test_an_epoch_that_was_not_published_has_its_files_again(tmp_path: Path) -> 
     assert log.appeared(0) == log.appeared(0) == {"offsets/0": b"offsets/0", "sources/0/0": b"sources/0/0"}
 
 
-def test_a_job_whose_sources_may_end_finds_in_the_log_whether_they_have(tmp_path: Path) -> None:
+def test_the_log_shows_whether_sources_have_ended(tmp_path: Path) -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.socket_text_stream("localhost", 9999).uid("lines").union(env.from_collection(["x"]).uid("others")).print()
     env._physical()
@@ -77,7 +77,7 @@ def test_a_job_whose_sources_may_end_finds_in_the_log_whether_they_have(tmp_path
         assert came_to_an_end(env._graph, ["lines", "others"], log.offsets()) is ended
 
 
-def test_a_job_with_a_source_that_never_ends_does_not_end(tmp_path: Path) -> None:
+def test_a_job_with_an_endless_source_cannot_end(tmp_path: Path) -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.socket_text_stream("localhost", 9999).union(env.from_source(DataGeneratorSource(str))).print()
     assert not may_come_to_an_end(env._graph)

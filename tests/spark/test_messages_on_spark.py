@@ -1,4 +1,4 @@
-"""What a job on Spark prints where something ends it that Python does not see: a worker, or Spark's JVM."""
+"""Output of a job on Spark after an end that Python does not see: that of a worker or of Spark's JVM."""
 
 import os
 import re
@@ -14,17 +14,17 @@ from penstock.driver.epoch_errors import EpochFailed, UserFunctionFailed
 pytestmark = pytest.mark.spark
 
 
-def test_a_worker_that_a_function_ends_is_told_with_its_operators(make_env: Any) -> None:
+def test_a_worker_ended_by_a_function_is_reported_with_its_operators(make_env: Any) -> None:
     env = make_env(parallelism=1)
     env.from_collection([1, 2]).key_by(lambda n: n).map(lambda n: os._exit(7)).name("leaver").print()
     with pytest.raises(EpochFailed) as caught:
         env.execute()
-    assert "A Python worker of Spark ended while it ran subtask 0 of leaver -> " in caught.value.problem
+    assert "A Python worker of Spark exited while it ran subtask 0 of leaver -> " in caught.value.problem
     assert "os._exit()" in caught.value.fix
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_an_error_of_a_function_that_is_not_an_exception_names_the_operator(make_env: Any, error: type) -> None:
+def test_a_base_exception_in_a_function_names_the_operator(make_env: Any, error: type) -> None:
     def interrupt(value: int) -> int:
         raise error
 
@@ -60,8 +60,8 @@ env.execute("mortal")
 
 
 @pytest.mark.slow
-def test_a_job_whose_jvm_is_killed_says_so_and_how_to_resume(tmp_path: Path) -> None:
-    """And all that it prints before."""
+def test_a_job_reports_a_killed_jvm_and_how_to_resume(tmp_path: Path) -> None:
+    """Also checks everything that it prints before."""
     path = tmp_path / "job.py"
     path.write_text(PROGRAM)
     settings = {
@@ -84,7 +84,7 @@ def test_a_job_whose_jvm_is_killed_says_so_and_how_to_resume(tmp_path: Path) -> 
         r"Job 'mortal' failed after .*Last checkpoint: \d+. Start the program again to resume from it.",
         rf"{path}:19: SparkEnded: Spark's JVM \(process \d+\) has ended: it was killed by SIGKILL",
         r'    env.execute\("mortal"\)',
-        r"Fix: If memory ran out, raise spark.driver.memory",
+        r"Fix: If it ran out of memory, raise spark.driver.memory",
     ]
     lines = done.stderr.splitlines()
     assert len(lines) == len(expected), done.stderr

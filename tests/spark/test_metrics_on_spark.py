@@ -1,4 +1,4 @@
-"""Metrics on Spark: what every task of every stage measured reaches the driver with its epoch."""
+"""Metrics on Spark: measurements of every task of every stage reach the driver with their epoch."""
 
 from queue import Queue
 from typing import Any
@@ -16,7 +16,7 @@ WORDS = words(60, 5)
 
 
 class Length(MapFunction):
-    """Measures words, or the words of pairs, in every way."""
+    """Measures words, or the words of pairs, with every kind of metric."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         group = runtime_context.get_metrics_group().add_group("length")
@@ -33,7 +33,7 @@ class Length(MapFunction):
         return value
 
 
-def test_metrics_of_sources_shuffled_stages_and_the_last_stage_arrive_with_each_epoch(make_env: Any) -> None:
+def test_metrics_of_all_stages_arrive_with_each_epoch(make_env: Any) -> None:
     for per_epoch, epochs in ((0, 1), (7, 9)):
         env = make_env(records=per_epoch)
         stream = env.from_collection(WORDS).uid("words").map(Length()).uid("first")
@@ -45,7 +45,7 @@ def test_metrics_of_sources_shuffled_stages_and_the_last_stage_arrive_with_each_
         for uid in ("first", "second", "third"):
             assert metrics[f"{uid}.length.n"] == metrics[f"{uid}.length.rate"].count == len(WORDS)
             assert metrics[f"{uid}.length.size"] == DistributionValue(60, sum(map(len, WORDS)), 2, 3)
-            # In the end epoch the sources' chains run once; what the others remember depends on who runs them.
+            # In the last epoch the sources' chains run once; the memory of the others depends on the worker.
             longest = metrics[f"{uid}.length.longest"]
             assert set(longest) == ({0} if uid == "first" else {0, 1})
             assert set(longest.values()) <= {0, 2, 3}
@@ -76,7 +76,7 @@ def test_metrics_can_be_read_while_the_job_runs(make_env: Any, session: Any) -> 
             metrics = client.get_metrics()
             assert metrics.epoch >= epoch.number
             assert metrics["count.seen"] >= records
-    # What was counted is not lost with the job.
+    # Metrics survive the end of the job.
     assert client.get_accumulators().result()["count.seen"] >= records
 
 

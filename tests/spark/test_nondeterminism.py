@@ -1,4 +1,4 @@
-"""User code that gives something else at every attempt: no manifest may hold parts of two attempts."""
+"""User code with different output at every attempt: no manifest can mix two attempts."""
 
 import json
 import os
@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 WORDS = words(160, 3)
 PER_EPOCH = 20
-# An executor takes along more than a worker does: what it has shuffled, and its replicas. At the points that are not
-# here test_file_crashes.py kills one.
+# An executor loses more than a worker does: its shuffle output and its replicas. test_file_crashes.py kills executors
+# at the other points.
 POINTS = [
     "source.processed",
     "source.reported",
@@ -32,10 +32,10 @@ def tags(values: dict[str, str]) -> list[str]:
     return sorted(tag for text in values.values() for tag in text.split())
 
 
-def test_tags_of_lost_executors_are_nowhere(tmp_path: Path) -> None:
-    """Each record gets a uuid4 in stage 1, which keeps it in state; stage 2 keeps it too, and so does the output.
+def test_tags_of_lost_executors_appear_nowhere(tmp_path: Path) -> None:
+    """Each record gets a uuid4 in stage 1. Stage 1, stage 2 and the output all keep it.
 
-    Executors are killed in the middle of epochs: before and after stage 1 has handed over what it tagged.
+    Executors are killed in the middle of epochs, before and after stage 1 has passed on the tags.
     """
     markers = [tmp_path / f"crashed-{point}" for point in POINTS]
     crashes = [f"executor:{point}:{2 + index}:{markers[index]}" for index, point in enumerate(POINTS)]
@@ -55,7 +55,7 @@ def test_tags_of_lost_executors_are_nowhere(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert all(marker.exists() for marker in markers)
-    # The program compared the stages' state at every checkpoint: as many as there were epochs.
+    # The program compared the state of the stages at every checkpoint, one per epoch.
     assert done.stdout.count("the same tags") == len(WORDS) // PER_EPOCH + 1
     storage = newest_lineage(tmp_path / "checkpoints" / "tags")
     first = tags(read_values(storage, "tag", "tags", str))

@@ -1,4 +1,4 @@
-"""Checkpoints on an object store: a driver is killed, and another, with nothing of the first one's disk, goes on."""
+"""Checkpoints in an object store: a driver is killed, and another one without access to its disk continues the job."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def make(make_env: Any, settings: dict[str, str], **more: str) -> Any:
     )
 
 
-def test_a_killed_driver_s_job_is_gone_on_with_by_another(
+def test_another_driver_continues_the_job_of_a_killed_one(
     make_env: Any, tmp_path: Path, checkpoints: ObjectStorage, settings: dict[str, str], s3_options: dict[str, str]
 ) -> None:
     arguments = tmp_path / "arguments.json"
@@ -71,10 +71,10 @@ def test_a_killed_driver_s_job_is_gone_on_with_by_another(
 
 
 class Died(Exception):
-    """Stands for the end of a driver, inside the test's own process."""
+    """Stands for the end of a driver, within the test process."""
 
 
-def test_a_batch_data_frame_is_written_once_and_read_again_by_each_driver(
+def test_a_batch_dataframe_is_written_once_and_read_by_each_driver(
     session: Any, make_env: Any, checkpoints: ObjectStorage, settings: dict[str, str]
 ) -> None:
     for death in (1, 3, None):
@@ -99,7 +99,7 @@ def test_a_batch_data_frame_is_written_once_and_read_again_by_each_driver(
     assert len(lineage.list("inputs/")) == 7
 
 
-def test_a_finished_job_leaves_only_its_name_and_its_number(
+def test_a_finished_job_leaves_only_its_name_and_number(
     make_env: Any, checkpoints: ObjectStorage, settings: dict[str, str]
 ) -> None:
     key = "execution.checkpointing.externalized-checkpoint-retention"

@@ -1,4 +1,4 @@
-"""Operator state where Spark hands subtasks to workers as it likes, and loses some of them."""
+"""Operator state while Spark assigns subtasks to arbitrary workers and loses some of them."""
 
 import os
 from collections.abc import Callable
@@ -23,7 +23,7 @@ MakeEnv = Callable[..., StreamExecutionEnvironment]
 
 
 class Counts(MapFunction, ListCheckpointed):
-    """The how-manieth record of its subtask it is. At one of them its worker dies, once."""
+    """Emits each record's position within its subtask. At one record its worker dies, once."""
 
     state_type = int
     seen = 0
@@ -45,7 +45,7 @@ class Counts(MapFunction, ListCheckpointed):
         self.seen += sum(state)
 
 
-def test_a_function_counts_on_in_whatever_worker_and_after_one_is_lost(make_env: MakeEnv, tmp_path: Path) -> None:
+def test_a_function_keeps_counting_in_any_worker_and_after_one_is_lost(make_env: MakeEnv, tmp_path: Path) -> None:
     env = make_env(parallelism=3, records=8)
     marker = tmp_path / "died"
     stream = env.from_collection(list(range(60))).rebalance().map(Counts(30, marker)).uid("counts")
@@ -53,7 +53,7 @@ def test_a_function_counts_on_in_whatever_worker_and_after_one_is_lost(make_env:
         counted = sorted(results)
     assert marker.exists()
     assert len(counted) == 60
-    # Each subtask gives 1, 2, 3, …: so many have come to each number.
+    # Each subtask emits 1, 2, 3, …; count how many subtasks reached each number.
     reached = [counted.count(number) for number in range(1, max(counted) + 1)]
     assert reached[0] == 3
     assert reached == sorted(reached, reverse=True)
@@ -68,7 +68,7 @@ class SecondField(TimestampAssigner):
 
 
 class Valid(KeyedBroadcastProcessFunction[str, Any, Any, Any]):
-    """Each record with the rule of its time, when all rules up to then are known."""
+    """Emits each record with the rule of its time, once all rules up to then are known."""
 
     def process_element(self, value: Any, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext) -> None:
         ctx.timer_service().register_event_time_timer(value[1])
@@ -82,7 +82,7 @@ class Valid(KeyedBroadcastProcessFunction[str, Any, Any, Any]):
         yield ctx.get_current_key(), timestamp, rules[max(since for since in rules if since <= timestamp)]
 
 
-def test_rules_are_known_in_every_subtask(make_env: MakeEnv) -> None:
+def test_every_subtask_has_the_broadcast_rules(make_env: MakeEnv) -> None:
     env = make_env(parallelism=3, records=5)
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(SecondField())
     rules = env.from_collection([("old", 0), ("new", 100)]).assign_timestamps_and_watermarks(strategy)

@@ -1,4 +1,4 @@
-"""A program of classes in its own file, run as users run programs: on Spark, killed, and started again."""
+"""A program with classes in its own file, started in all usual ways: on Spark, killed, and started again."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ import pytest
 PROGRAM = Path(own_classes.__file__)
 TEXT = PROGRAM.read_text()
 
-# As a notebook's kernel does it: cells run in `__main__`, which has no file.
+# Imitates a notebook kernel: cells run in `__main__`, which has no file.
 CELLS = """
 import sys, types
 main = types.ModuleType("__main__")
@@ -38,7 +38,7 @@ def run(way: str, folder: Path, crash: str = "") -> subprocess.CompletedProcess[
         WAYS[way],
         env={**os.environ, "OWN_CLASSES": str(folder), "PENSTOCK_CRASH": crash},
         cwd=folder,
-        # At the prompt a definition ends with an empty line.
+        # A definition at the prompt ends with an empty line.
         input=f"exec(compile({TEXT!r}, '<stdin>', 'exec'))\n" if way == "python -i" else None,
         capture_output=True,
         text=True,
@@ -49,7 +49,7 @@ def run(way: str, folder: Path, crash: str = "") -> subprocess.CompletedProcess[
 @pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
-def test_a_killed_program_resumes_with_the_classes_of_its_new_process(way: str, tmp_path: Path) -> None:
+def test_a_killed_program_resumes_with_classes_of_its_new_process(way: str, tmp_path: Path) -> None:
     killed = run(way, tmp_path, f"driver:published:3:{tmp_path / 'killed'}")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     done = run(way, tmp_path)
@@ -57,7 +57,7 @@ def test_a_killed_program_resumes_with_the_classes_of_its_new_process(way: str, 
 
 
 @pytest.mark.spark
-def test_own_classes_reach_workers_and_come_back_after_a_restart(
+def test_program_classes_reach_workers_and_survive_a_restart(
     make_env: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     main: Any = ModuleType("__main__")

@@ -1,4 +1,4 @@
-"""PostgreSQL on Spark: planned beside the driver, read and encoded in the tasks, committed by the driver."""
+"""PostgreSQL on Spark: planned next to the driver, read and encoded in the tasks, committed by the driver."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ class Died(Exception):
     pass
 
 
-def test_a_table_is_counted_into_others_once_though_drivers_die(make_env: Any, db: Any, postgres: str) -> None:
+def test_a_table_is_counted_exactly_once_although_drivers_die(make_env: Any, db: Any, postgres: str) -> None:
     def run(die_after: int | None) -> None:
         env = make_env(parallelism=2, records=30, checkpoints=True)
         rows = env.from_source(PostgresSource(postgres, "events", "id", bounded=True, splits=2)).uid("events")
@@ -51,7 +51,7 @@ def test_a_table_is_counted_into_others_once_though_drivers_die(make_env: Any, d
     assert db.execute("SELECT count(DISTINCT lineage), count(*) FROM penstock_ledger").fetchone() == (1, 2)
 
 
-def test_what_is_missing_is_told_before_a_record_is_read(make_env: Any, db: Any, postgres: str) -> None:
+def test_missing_tables_are_reported_before_a_record_is_read(make_env: Any, db: Any, postgres: str) -> None:
     env = make_env()
     source = PostgresSource(postgres, "evens", "id", bounded=True)
     env.from_source(source, source_name="events").sink_to(PostgresSink(postgres, "copies"))

@@ -1,4 +1,4 @@
-"""PyFlink's own examples, read from its wheel, with only the import root changed, print what they print on Flink."""
+"""PyFlink's examples from its wheel, with only the import root changed, print the same output as on Flink."""
 
 import ast
 import json
@@ -28,7 +28,7 @@ Run = Callable[..., Counter[str]]
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
-    """One process for all examples: each would start a Spark of its own otherwise."""
+    """One process for all examples, because each would start its own Spark otherwise."""
     with subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("example_runner.py"))],
         env={**os.environ, "PENSTOCK_PROPERTIES": "spark.master: local[2]"},
@@ -45,7 +45,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Pope
 @pytest.fixture
 def run(runner: subprocess.Popen[str], tmp_path: Path) -> Run:
     def run(source: str, *arguments: str) -> Counter[str]:
-        """The lines that an example prints, without the number of the subtask that printed them."""
+        """Return the lines that an example prints, without the numbers of the printing subtasks."""
         program = tmp_path / "example.py"
         program.write_text(re.sub(r"\bpyflink\b", "penstock", source))
         assert runner.stdin is not None
@@ -60,7 +60,7 @@ def run(runner: subprocess.Popen[str], tmp_path: Path) -> Run:
 
 
 def literal(source: str, name: str) -> Any:
-    """The value of a literal that the example assigns to `name` or passes by that name."""
+    """Return the literal that the example assigns to `name` or passes by that name."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.keyword) and node.arg == name:
             return ast.literal_eval(node.value)
@@ -69,7 +69,7 @@ def literal(source: str, name: str) -> Any:
     raise AssertionError(f"the example has no literal {name}")
 
 
-def test_basic_operations_prints_what_its_comments_say(run: Run) -> None:
+def test_basic_operations_prints_the_output_in_its_comments(run: Run) -> None:
     source = example("basic_operations")
     expected = re.findall(r"^ +# (\(.*\))$", source, re.MULTILINE)
     assert len(expected) == 9
@@ -89,7 +89,7 @@ def test_process_json_data_prints_the_records_of_one_country(run: Run) -> None:
 
 
 def said_by_the_program(source: str) -> Counter[str]:
-    """The literal lines an example prints itself."""
+    """Return the literal lines that the example itself prints."""
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     prints = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"]
     return Counter(ast.literal_eval(call.args[0]) for call in prints)
@@ -115,7 +115,7 @@ def test_word_count_reads_a_file_and_writes_one(run: Run, tmp_path: Path) -> Non
 
 
 def collection(source: str) -> Any:
-    """The records an example starts from."""
+    """Return the records that an example starts from."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "from_collection":
             given = {keyword.arg: keyword.value for keyword in node.keywords}
@@ -133,7 +133,7 @@ def sliding(times: list[int]) -> Counter[tuple[int, int]]:
 
 
 def sessions(gap: Callable[[int], int]) -> Callable[[list[int]], Counter[tuple[int, int]]]:
-    """The times of the examples ascend, so a session never merges two."""
+    """Return session windows. Times in the examples ascend, so sessions never merge."""
 
     def windows(times: list[int]) -> Counter[tuple[int, int]]:
         counts: Counter[tuple[int, int]] = Counter()
@@ -158,7 +158,7 @@ def sessions(gap: Callable[[int], int]) -> Callable[[list[int]], Counter[tuple[i
         ("session_with_dynamic_gap_window", sessions(lambda time: time)),
     ],
 )
-def test_windows_of_time_print_how_many_records_each_has(
+def test_time_windows_print_their_record_counts(
     run: Run, name: str, windows: Callable[[list[int]], Counter[tuple[int, int]]]
 ) -> None:
     source = example(f"windowing/{name}")
@@ -167,7 +167,7 @@ def test_windows_of_time_print_how_many_records_each_has(
     assert run(source) == expected + said_by_the_program(source)
 
 
-def test_windows_of_two_records_print_their_sums(run: Run) -> None:
+def test_count_windows_print_their_sums(run: Run) -> None:
     source = example("windowing/tumbling_count_window")
     numbers: dict[str, list[int]] = {}
     for number, word in collection(source):
@@ -185,8 +185,8 @@ def test_windows_write_a_file(run: Run, tmp_path: Path) -> None:
     assert Counter(lines) == Counter(["(hi,0,5,4)", "(hi,5,10,3)", "(hi,15,20,1)"])
 
 
-def test_state_access_prints_the_sums_so_far(run: Run) -> None:
-    """Its state lives for a second after it was read or written: its records come in less."""
+def test_state_access_prints_running_sums(run: Run) -> None:
+    """State expires a second after its last access; the records arrive faster."""
     source = example("state_access")
     sums: dict[str, float] = {}
     expected: Counter[str] = Counter()
@@ -202,11 +202,11 @@ def test_event_time_timer_prints_a_sum_for_every_timer(run: Run) -> None:
     timers = [(name, time + 2000) for time, name, _ in collection(source)]
     printed = [ast.literal_eval(line) for line in run(source).elements()]
     assert Counter(name for name, _ in printed) == Counter(name for name, _ in timers)
-    # How many records each timer finds depends on how the collection is read; those at the end find all.
+    # How many records a timer sees depends on how the collection is read; the last timers see all.
     totals = {"Alice": 163.3, "Bob": 102.5}
     assert {name: max(value for of, value in printed if of == name) for name in totals} == pytest.approx(totals)
 
 
 def as_float(number: float) -> float:
-    """As the example's type, of 32 bits, keeps it."""
+    """Return the number in the example's 32-bit type."""
     return struct.unpack("f", struct.pack("f", number))[0]

@@ -8,7 +8,7 @@ import pytest
 pytestmark = pytest.mark.spark
 
 
-def test_workers_import_a_file_that_the_program_added(make_env: Any, tmp_path: Path) -> None:
+def test_workers_import_a_file_added_by_the_program(make_env: Any, tmp_path: Path) -> None:
     (tmp_path / "shipped_to_workers.py").write_text("def double(n):\n    return 2 * n\n")
     env = make_env()
     env.add_python_file(str(tmp_path / "shipped_to_workers.py"))

@@ -1,4 +1,4 @@
-"""Sources in Python on Spark: planned in a process of their own, read in the tasks, their positions in the manifest."""
+"""Python sources on Spark: planned in a separate process, read in the tasks, with positions in the manifest."""
 
 import json
 from collections import Counter
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 
 
 class Shelves(Source):
-    """Records of three splits, of unequal length; notes in a file what it is told."""
+    """Three splits of unequal length; writes committed positions to a file."""
 
     LENGTHS = {"a": 7, "b": 23, "c": 1}
 
@@ -36,7 +36,7 @@ class Shelves(Source):
             file.write(json.dumps(positions) + "\n")
 
 
-def test_every_record_of_every_split_once_and_positions_are_committed(make_env: Any, tmp_path: Path) -> None:
+def test_every_record_is_read_once_and_positions_are_committed(make_env: Any, tmp_path: Path) -> None:
     env = make_env(parallelism=2, records=5)
     with env.from_source(Shelves(tmp_path / "notes"), source_name="shelves").execute_and_collect() as results:
         records = list(results)
@@ -52,7 +52,7 @@ class Died(Exception):
     pass
 
 
-def test_a_new_driver_reads_on_from_the_positions_in_the_manifest(make_env: Any, tmp_path: Path) -> None:
+def test_a_new_driver_continues_from_the_positions_in_the_manifest(make_env: Any, tmp_path: Path) -> None:
     def run(die_after: int | None) -> list[int]:
         seen: list[int] = []
         env = make_env(parallelism=2, records=10, checkpoints=True)
@@ -106,7 +106,7 @@ class Refusing(Source):
         ("read", "'orders' (uid 'orders-1') failed in subtask 0 of epoch 1:\nTraceback"),
     ],
 )
-def test_a_failing_source_is_named_with_the_user_s_own_frames(make_env: Any, where: str, message: str) -> None:
+def test_a_failing_source_is_reported_with_the_user_frames_only(make_env: Any, where: str, message: str) -> None:
     env = make_env()
     env.from_source(Refusing(where), source_name="orders").uid("orders-1").print()
     with pytest.raises(PenstockError) as raised:

@@ -1,4 +1,4 @@
-"""What py4j logs when the JVM is gone."""
+"""py4j's logging after the JVM is gone."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from penstock.spark.session import quiet_bridge
 
 
 def cut_off(listener: socket.socket) -> None:
-    """Take a command and end as a killed process does: the connection is reset."""
+    """Accept a command and end like a killed process, with a connection reset."""
     connection, _ = listener.accept()
     connection.recv(1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
 
 
-def test_a_call_that_is_cut_off_leaves_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_interrupted_call_logs_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
     quiet_bridge()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = threading.Thread(target=cut_off, args=(listener,))

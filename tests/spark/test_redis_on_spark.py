@@ -1,4 +1,4 @@
-"""Redis to Redis on Spark: read in the tasks, written by the driver, each entry counted once though all of them die."""
+"""Redis to Redis on Spark: read in the tasks, written by the driver, each entry counted once despite crashes."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ class Died(Exception):
     pass
 
 
-def test_every_entry_counts_once_though_driver_and_server_die(make_env: Any, mortal_redis: Any) -> None:
+def test_every_entry_counts_once_although_driver_and_server_die(make_env: Any, mortal_redis: Any) -> None:
     pipeline = mortal_redis.client().pipeline(transaction=False)
     for n in range(1, 301):
         pipeline.xadd(f"numbers:{n % 2}", {"n": n}, id=f"{n}-0")
@@ -53,7 +53,7 @@ def test_every_entry_counts_once_though_driver_and_server_die(make_env: Any, mor
     assert len(totals) == 300
 
 
-def test_a_wrong_password_is_told_with_source_and_server_and_without_itself(make_env: Any, tmp_path: Path) -> None:
+def test_a_wrong_password_is_reported_with_source_and_server_but_not_printed(make_env: Any, tmp_path: Path) -> None:
     from chaos.servers.redis import RedisServer
 
     with RedisServer(tmp_path / "redis", password="right-one") as server:

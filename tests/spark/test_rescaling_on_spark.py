@@ -1,4 +1,4 @@
-"""A running query's stages get other numbers of partitions from one epoch to the next."""
+"""The stages of a running query change their number of partitions between epochs."""
 
 from collections import Counter
 from typing import Any
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.spark
 KEYS, EPOCHS, PER_EPOCH = 30, 12, 60
 TIMES = EPOCHS * PER_EPOCH // KEYS
 SCALES: dict[int, Any] = {2: 4, 4: {"count": 1}, 6: 3, 8: 2, 10: {"relay": 5}}
-"""What is asked for after which epoch."""
+"""The requested parallelism, by the epoch after which it is requested."""
 
 
 class Count(KeyedProcessFunction):

@@ -1,4 +1,4 @@
-"""Restart strategies on Spark: the job goes on in the same driver and session, from its last checkpoint."""
+"""Restart strategies on Spark: the job continues in the same driver and session, from its last checkpoint."""
 
 import logging
 import threading
@@ -33,7 +33,7 @@ INTERVAL = {"execution__checkpointing__interval": "100 ms"}
 
 
 class FailsOnPoison(Count):
-    """Fails so many times; how often it did is in a directory, for every attempt is another object."""
+    """Fails `times` times. Marker files count failures, because every attempt uses a new object."""
 
     def __init__(self, times: int, directory: Path) -> None:
         self.times, self.directory = times, directory
@@ -52,8 +52,10 @@ def last_counts(results: list[tuple[str, int]]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("files", [True, False])
-def test_a_user_s_error_passes_and_nothing_is_lost_or_twice(make_env: Any, tmp_path: Path, files: bool) -> None:
-    """With checkpoints in files, and with checkpoints in the memory of the driver, which lives on."""
+def test_a_temporary_user_error_neither_loses_nor_duplicates_records(
+    make_env: Any, tmp_path: Path, files: bool
+) -> None:
+    """With checkpoints in files, and with checkpoints in the memory of the driver, which survives."""
     env = make_env(records=10, checkpoints=files, **INTERVAL)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 10))
     failing = FailsOnPoison(2, tmp_path)
@@ -69,7 +71,7 @@ def test_a_user_s_error_passes_and_nothing_is_lost_or_twice(make_env: Any, tmp_p
         assert read_values(storage, "count", "n", int) == expected_counts(WORDS)
 
 
-def test_without_checkpoints_it_starts_from_scratch_and_says_so(
+def test_a_job_without_checkpoints_restarts_from_scratch_and_logs_it(
     make_env: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     env = make_env(records=20)
@@ -78,14 +80,14 @@ def test_without_checkpoints_it_starts_from_scratch_and_says_so(
     counted = env.from_collection(WORDS).uid("words").key_by(lambda word: word).process(failing).uid("count")
     with counted.execute_and_collect("scratch") as results:
         seen = list(results)
-    # The epochs before the failure are seen twice, and no count is higher for it.
+    # The epochs before the failure appear twice, but no count is too high.
     assert last_counts(seen) == expected_counts(WORDS)
     assert len(seen) > len(WORDS)
-    assert "Job 'scratch' failed. Restart 1 in 0.0 s, from scratch, for it has no checkpoints." in caplog.text
+    assert "Job 'scratch' failed. Restart 1 in 0.0 s, from scratch, because it has no checkpoints." in caplog.text
     assert "ValueError: failure 1" in caplog.text
 
 
-def test_when_it_has_failed_too_often_the_last_error_ends_the_job(
+def test_the_last_error_ends_a_job_that_failed_too_often(
     make_env: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     env = make_env(records=20, checkpoints=True)
@@ -100,11 +102,11 @@ def test_when_it_has_failed_too_often_the_last_error_ends_the_job(
     assert client.restarts() == client.get_metrics().restarts == 1
     assert isinstance(client.last_failure(), UserFunctionFailed)
     assert "Restart 1 in 0.0 s, from checkpoint 2." in caplog.text
-    assert "Job 'ends' is not restarted: it was restarted once, as often as the fixed delay" in caplog.text
+    assert "Job 'ends' does not restart: it restarted once, the limit of the fixed delay strategy." in caplog.text
 
 
 class FailsToPlan(Source):
-    """Ten records in each of three epochs; at the second it cannot say where it stands, once."""
+    """Ten records in each of three epochs. Planning the second one fails once."""
 
     def __init__(self, directory: Path) -> None:
         self._marker = directory / "failed"
@@ -120,7 +122,7 @@ class FailsToPlan(Source):
         yield from range(start or 0, end)
 
 
-def test_a_source_that_fails_is_asked_again(make_env: Any, tmp_path: Path) -> None:
+def test_a_source_that_fails_while_planning_is_retried(make_env: Any, tmp_path: Path) -> None:
     env = make_env(records=10, checkpoints=True)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 10))
     with env.from_source(FailsToPlan(tmp_path)).uid("numbers").execute_and_collect("planned") as results:
@@ -129,7 +131,7 @@ def test_a_source_that_fails_is_asked_again(make_env: Any, tmp_path: Path) -> No
 
 
 class Heard(logging.Handler):
-    """Knows when the job has said that it waits for its restart."""
+    """Notices that the job waits for its restart."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +141,7 @@ class Heard(logging.Handler):
         self.event.set()
 
 
-def test_a_job_that_waits_for_its_restart_can_be_cancelled(make_env: Any, tmp_path: Path) -> None:
+def test_a_job_can_be_cancelled_during_its_restart_delay(make_env: Any, tmp_path: Path) -> None:
     env = make_env(checkpoints=True)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 3_600_000))
     env.from_collection([0]).map(lambda n: 1 / n).sink_to(DiscardingSink())
@@ -155,7 +157,7 @@ def test_a_job_that_waits_for_its_restart_can_be_cancelled(make_env: Any, tmp_pa
         logging.getLogger("penstock").removeHandler(heard)
 
 
-def test_a_task_that_hangs_is_given_up_when_the_timeout_has_passed(make_env: Any, tmp_path: Path) -> None:
+def test_a_hanging_task_is_cancelled_after_the_timeout(make_env: Any, tmp_path: Path) -> None:
     marker = tmp_path / "hung"
 
     def hang_once(word: str) -> str:
@@ -178,8 +180,8 @@ def test_a_task_that_hangs_is_given_up_when_the_timeout_has_passed(make_env: Any
     assert read_values(storage, "count", "n", int) == expected_counts(WORDS)
 
 
-def test_a_clock_that_goes_back_does_not_hold_up_the_trigger(make_env: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Spark waits for the next batch by the machine's clock: after the first one for up to an hour here."""
+def test_a_backward_clock_jump_does_not_delay_the_trigger(make_env: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Spark waits for the next batch by the machine's clock: here up to an hour after the first one."""
     env = make_env(parallelism=1, checkpoints=True, execution__checkpointing__interval="1 h")
     epochs = [threading.Event() for _ in range(4)]
     env.add_epoch_listener(lambda epoch: epochs[min(epoch.number, 3)].set())
@@ -189,15 +191,15 @@ def test_a_clock_that_goes_back_does_not_hold_up_the_trigger(make_env: Any, capl
         assert epochs[1].wait(60)
         for number in (2, 3):
             client._job._execution.clock._lead += 3600
-            assert epochs[number].wait(60), "a new query runs a batch at once"
-        assert client.restarts() == 0, "it has not failed"
+            assert epochs[number].wait(60), "a new query runs a batch immediately"
+        assert client.restarts() == 0, "the job has not failed"
     assert "went back by 3600 s" in caplog.text
 
 
-def test_a_clock_that_jumps_forward_does_not_expire_an_epoch(
+def test_a_forward_clock_jump_does_not_expire_an_epoch(
     make_env: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock jumps while the task of the second epoch runs: by an hour, sixty times the epoch's timeout."""
+    """The clock jumps by an hour, sixty times the epoch's timeout, while the task of the second epoch runs."""
     running, jumped = tmp_path / "running", tmp_path / "jumped"
 
     def wait_for_the_jump(number: int) -> int:
@@ -209,7 +211,7 @@ def test_a_clock_that_jumps_forward_does_not_expire_an_epoch(
 
     wall, lead = time.time, [0]
     monkeypatch.setattr(time, "time", lambda: wall() + lead[0])
-    # The default of a field is the clock of the moment in which its class was made.
+    # The default of the dataclass field is the clock at class creation, so patching `time` alone is not enough.
     monkeypatch.setattr(epochs, "DriverClocks", lambda _, monotonic: DriverClocks(lambda: time.time(), monotonic))
     env = make_env(parallelism=1, records=10, checkpoints=True, execution__checkpointing__timeout="60 s")
     env.set_restart_strategy(RestartStrategies.no_restart())
@@ -229,7 +231,7 @@ def test_a_clock_that_jumps_forward_does_not_expire_an_epoch(
 
 
 class Unreachable(Source):
-    """Finds no server; each attempt says so after another time."""
+    """Finds no server; each attempt reports a different duration."""
 
     bounded = False
 
@@ -254,7 +256,7 @@ def absent_broker(env: Any, _: Path) -> Any:
 
 
 def parquet_of_an_unreadable_type(env: Any, folder: Path) -> Any:
-    """Spark has no type for a time of day."""
+    """Use a type that Spark does not have: a time of day."""
     pq.write_table(pa.table({"at": pa.array([1, 2], pa.time64("us"))}), folder / "orders.parquet")
     return env.from_spark(env.spark.readStream.schema("at timestamp").parquet(str(folder)))
 
@@ -278,7 +280,7 @@ def parquet_of_an_unreadable_type(env: Any, folder: Path) -> Any:
         ),
     ],
 )
-def test_by_default_an_error_from_the_start_ends_the_job_the_fifth_time(
+def test_the_fifth_identical_error_from_the_start_ends_the_job_by_default(
     make_env: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -295,4 +297,4 @@ def test_by_default_an_error_from_the_start_ends_the_job_the_fifth_time(
     with pytest.raises(PenstockError, match=says):
         client.result()
     assert client.restarts() == 4
-    assert "it met the same error 5 times and never completed a checkpoint" in caplog.text
+    assert "the same error occurred 5 times before the first checkpoint" in caplog.text

@@ -1,6 +1,6 @@
-"""Drivers killed while they make, restore and remove a savepoint: there is a valid one or none, and no job is lost.
+"""Drivers killed while they make, restore and remove a savepoint leave a valid savepoint or none, and lose no job.
 
-Here where it is half done by Spark; tests/savepoints/test_deaths.py has every change of a storage.
+This covers steps that Spark executes in part; tests/savepoints/test_deaths.py covers every storage change.
 """
 
 import json
@@ -39,18 +39,18 @@ def dies(**arguments: Any) -> None:
         text=True,
         timeout=140,
     )
-    assert done.returncode == -signal.SIGKILL, f"It did not come to '{arguments['dies']}':\n{done.stderr}"
+    assert done.returncode == -signal.SIGKILL, f"The script did not reach '{arguments['dies']}':\n{done.stderr}"
 
 
 def make(directory: Path, step: str) -> Found:
-    """What is left of a savepoint whose maker died at this step."""
+    """Return the leftovers of a savepoint whose maker died at this step."""
     dies(directory=str(directory), job="counts", dies=step, parallelism=2, savepoint=True, configured={})
     [found] = list_savepoints(savepoint_storage(str(directory / "savepoints")))
     return found
 
 
 def runs_to_its_end(session: Any, directory: Path, job: str, parallelism: int, **configured: str) -> None:
-    """Started once more it has every record once, as if nothing had ever died."""
+    """Start the job once more; it must have every record once, as if nothing had died."""
     configuration = Configuration.from_dict(settings(str(directory)) | {"penstock.epoch.max-records": 0} | configured)
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env._spark = session
@@ -65,8 +65,8 @@ def runs_to_its_end(session: Any, directory: Path, job: str, parallelism: int, *
     assert read_values(storage, "sum", "total", int) == expected_sums(LEFT + RIGHT)
 
 
-def test_drivers_killed_at_steps_of_a_savepoint_s_life(session: Any, tmp_path: Path) -> None:
-    # Making: the job goes on from its checkpoints each time, and leaves no savepoint until its metadata are there.
+def test_a_driver_killed_at_any_step_of_a_savepoint_loses_nothing(session: Any, tmp_path: Path) -> None:
+    # Making: the job resumes from its checkpoints each time, and no savepoint exists until its metadata is written.
     found = make(tmp_path, "half of the files")
     assert found.metadata is None
     assert "it has state, but no _metadata" in found.problem
@@ -79,7 +79,7 @@ def test_drivers_killed_at_steps_of_a_savepoint_s_life(session: Any, tmp_path: P
     assert saved.metadata is not None
     assert 0 < saved.metadata.sources["left"].records < len(LEFT)
 
-    # Restoring, as the job's own, until it is gone.
+    # Restoring in claim mode, until the savepoint is gone.
     begin = {"execution.state-recovery.path": saved.where, "execution.state-recovery.claim-mode": "CLAIM"}
     restore = {"directory": str(tmp_path), "job": "restored", "parallelism": 3, "savepoint": False, "configured": begin}
     lineages = []
@@ -87,13 +87,13 @@ def test_drivers_killed_at_steps_of_a_savepoint_s_life(session: Any, tmp_path: P
         dies(dies=step, **restore)
         lineage = newest_lineage(tmp_path / "checkpoints" / "restored")
         lineages.append(lineage.where)
-        assert bool(last_manifest(lineage).parent) == (step == "half removed"), "the first one has no parent"
+        assert bool(last_manifest(lineage).parent) == (step == "half removed"), "the first manifest has no parent"
         if step == "half removed":
             with pytest.raises(IncompleteSavepoint):
                 load_savepoint(savepoint_storage(saved.where))
         else:
             assert load_savepoint(savepoint_storage(saved.where)) == saved.metadata
-    assert len(set(lineages)) == 1, "it does not begin again"
+    assert len(set(lineages)) == 1, "the job resumes its lineage"
     runs_to_its_end(session, tmp_path, "restored", 3, **begin)
     assert not Path(saved.where).exists()
     runs_to_its_end(session, tmp_path, "counts", 2)

@@ -1,4 +1,4 @@
-"""Savepoints of jobs on Spark: made while they run, and begun with by programs that have changed meanwhile."""
+"""Savepoints of jobs on Spark: made while jobs run, and restored by changed programs."""
 
 import os
 import queue
@@ -30,7 +30,7 @@ FILES = 60
 
 
 class Ids(Source):
-    """`a0, a1, …`, seven an epoch, without an end."""
+    """Emits `a0, a1, …` without end, seven per epoch."""
 
     bounded = False
 
@@ -52,7 +52,7 @@ def python_source(env: Any, letter: str, _: Path) -> Any:
 
 
 def folder_of(letter: str, directory: Path) -> Path:
-    """Files with the same records, one for an epoch. Spark reads them in the order of their times."""
+    """Return files with the same records, one per epoch. Spark reads them in order of their times."""
     folder = directory / letter
     if not folder.exists():
         folder.mkdir(parents=True)
@@ -77,7 +77,7 @@ def spark_s_file_stream(env: Any, letter: str, directory: Path) -> Any:
 
 
 class Number(KeyedProcessFunction):
-    """How many records of the key came before, and the record."""
+    """Emits each record with the number of earlier records of its key."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.n = runtime_context.get_state(ValueStateDescriptor("n", int))
@@ -91,9 +91,9 @@ class Number(KeyedProcessFunction):
 def run(
     env: Any, letters: str, epochs: int, end: Any, name: str = "numbered", source: Callable[[str], Any] | None = None
 ) -> tuple[dict[str, list[str]], Any]:
-    """The program with a source for each letter, in this order, until `end(client)` after so many epochs.
+    """Run the program with a source for each letter, in this order, until `end(client)` after `epochs` epochs.
 
-    Gives what came of each, in order, and what `end` gave. Each record must have the number its key has reached.
+    Returns the records of each source in order, and the result of `end`. Each record must have the count of its key.
     """
     streams = [source(letter) if source else python_source(env, letter, Path()) for letter in letters]
     union = streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
@@ -119,7 +119,7 @@ def stop(directory: Path) -> Any:
 
 
 @pytest.mark.parametrize("source", [python_source, file_source, spark_s_file_stream])
-def test_sources_added_removed_and_reordered_each_go_on_where_they_were(
+def test_added_removed_and_reordered_sources_continue_at_their_positions(
     make_env: Any, tmp_path: Path, source: Any
 ) -> None:
     def run_with(letters: str, epochs: int, **settings: Any) -> Any:
@@ -143,7 +143,7 @@ def test_sources_added_removed_and_reordered_each_go_on_where_they_were(
     assert second != path
 
 
-def test_a_live_savepoint_is_of_a_moment_and_the_job_goes_on(make_env: Any, tmp_path: Path) -> None:
+def test_a_live_savepoint_is_consistent_and_the_job_continues(make_env: Any, tmp_path: Path) -> None:
     def save_and_go_on(client: Any) -> str:
         path: str = client.trigger_savepoint(str(tmp_path)).result()
         assert client.status() is JobStatus.RUNNING
@@ -158,7 +158,7 @@ def test_a_live_savepoint_is_of_a_moment_and_the_job_goes_on(make_env: Any, tmp_
     assert after["a"][0] == f"a{held.sources['a'].records}"
 
 
-def test_a_stopped_job_is_finished_and_a_cancelled_one_cancelled(make_env: Any, tmp_path: Path) -> None:
+def test_a_stopped_job_is_finished_and_a_cancelled_job_is_cancelled(make_env: Any, tmp_path: Path) -> None:
     def status_after(savepoint: Any) -> Any:
         def end(client: Any) -> JobStatus:
             savepoint(client).result()
@@ -173,7 +173,7 @@ def test_a_stopped_job_is_finished_and_a_cancelled_one_cancelled(make_env: Any, 
         run(make_env(checkpoints=True), "a", 1, cancel)
 
 
-def test_a_job_that_is_stopped_before_its_query_has_started_ends(
+def test_a_job_stopped_before_its_query_starts_ends(
     make_env: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, path = run(make_env(checkpoints=True), "a", 2, stop(tmp_path))
@@ -181,7 +181,7 @@ def test_a_job_that_is_stopped_before_its_query_has_started_ends(
     start = EpochQuery.start
 
     def be_stopped_and_start(query: EpochQuery, *rest: Any) -> None:
-        # The job has recovered, and the query comes next.
+        # The job has recovered, and the query starts next.
         life = started.get(timeout=60)._job._execution.life
         deadline = time.monotonic() + 60
         while life.wish is not Wish.STOP:
@@ -215,7 +215,7 @@ class Tallying(KeyedProcessFunction):
 
 
 class Noted:
-    """Writes down, beside the test, that a record was read."""
+    """Touches a file when a record is read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -225,7 +225,7 @@ class Noted:
         return value
 
 
-def test_a_class_of_the_program_that_has_changed_reads_what_was_stored(make_env: Any, tmp_path: Path) -> None:
+def test_a_changed_class_of_the_program_reads_stored_values(make_env: Any, tmp_path: Path) -> None:
     noted = tmp_path / "a record was read"
 
     def tallied(env: Any, cls: Any, epochs: int) -> tuple[list[Any], str]:

@@ -1,4 +1,4 @@
-"""Scratch directories of drivers: they go with their driver, and never before."""
+"""Scratch directories of drivers are removed with their driver, and never before."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Driver:
         self.process.communicate()
 
 
-def test_the_directory_of_a_killed_driver_is_swept_and_that_of_a_live_one_is_not(temporary: Path) -> None:
+def test_a_sweep_removes_the_directory_of_a_killed_driver_but_not_of_a_live_one(temporary: Path) -> None:
     live, killed, ended = Driver(temporary), Driver(temporary), Driver(temporary)
     (live.directory / "spark-log").write_text("x")
     killed.kill()
@@ -69,7 +69,7 @@ def test_the_directory_of_a_killed_driver_is_swept_and_that_of_a_live_one_is_not
     assert not live.directory.exists()
 
 
-def test_a_driver_in_another_pid_namespace_sweeps_no_live_driver_s_directory(temporary: Path) -> None:
+def test_a_driver_in_another_pid_namespace_does_not_sweep_a_live_driver(temporary: Path) -> None:
     if shutil.which("unshare") is None or subprocess.run([*IN_ANOTHER_NAMESPACE, "true"], stderr=-3).returncode:
         pytest.skip("this user cannot make PID namespaces")
     mine = scratch_directory()
@@ -82,8 +82,8 @@ def test_a_driver_in_another_pid_namespace_sweeps_no_live_driver_s_directory(tem
     assert not other.directory.exists()
 
 
-def test_a_directory_whose_owner_s_number_means_nothing_here_is_not_swept(temporary: Path) -> None:
-    # As a driver of an earlier version made it, in this PID namespace or another.
+def test_a_directory_without_a_lock_file_is_not_swept(temporary: Path) -> None:
+    # An earlier version created it, in this PID namespace or another.
     earlier = temporary / "penstock-driver-4194305-abcdefgh"
     being_made = temporary / "penstock-scratch-abcdefgh"
     for path in (earlier, being_made):
@@ -93,7 +93,7 @@ def test_a_directory_whose_owner_s_number_means_nothing_here_is_not_swept(tempor
     assert being_made.exists()
 
 
-def test_a_directory_that_is_swept_before_it_is_locked_is_made_again(
+def test_a_directory_swept_before_it_is_locked_is_created_again(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock, swept = fcntl.flock, []
@@ -112,7 +112,7 @@ def test_a_directory_that_is_swept_before_it_is_locked_is_made_again(
     assert path.exists()
 
 
-def test_another_user_s_directories_and_links_are_left_alone(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directories_of_other_users_and_links_are_left_alone(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = temporary / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "lock").touch()
@@ -130,7 +130,7 @@ def test_another_user_s_directories_and_links_are_left_alone(temporary: Path, mo
     assert (elsewhere / "lock").exists()
 
 
-def test_removing_lets_the_lock_go_and_can_be_repeated(temporary: Path) -> None:
+def test_removing_releases_the_lock_and_can_be_repeated(temporary: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         path = scratch_directory()
@@ -141,7 +141,7 @@ def test_removing_lets_the_lock_go_and_can_be_repeated(temporary: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_forked_child_that_ends_removes_nothing_of_its_parent(temporary: Path) -> None:
+def test_a_forked_child_does_not_remove_directories_of_its_parent(temporary: Path) -> None:
     program = DRIVER.replace(
         "sys.stdin.read()",
         "import os\nif os.fork() == 0:\n    sys.exit(0)\nos.wait()\nprint(d.exists())",

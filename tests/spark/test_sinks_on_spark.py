@@ -1,4 +1,4 @@
-"""Sinks on Spark: transactions of a user's system, and every writer of Spark's through the write-ahead log."""
+"""Sinks on Spark: transactions of a user's system, and Spark writers through the write-ahead log."""
 
 import os
 import select
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.spark
 
 
 class Renamed(TwoPhaseCommitSinkFunction):
-    """A transaction is a file that gets another name."""
+    """A transaction is a file that is renamed."""
 
     def __init__(self, directory):
         self.directory = str(directory)
@@ -54,7 +54,7 @@ class Renamed(TwoPhaseCommitSinkFunction):
                 os.remove(self.path(transaction, state))
 
 
-def test_transactions_are_begun_in_workers_and_committed_by_the_driver(make_env, tmp_path):
+def test_workers_begin_transactions_and_the_driver_commits_them(make_env, tmp_path):
     env = make_env(records=10, checkpoints=True)
     (tmp_path / "target").mkdir()
     env.from_collection(range(40)).rebalance().add_sink(Renamed(tmp_path / "target"))
@@ -65,7 +65,7 @@ def test_transactions_are_begun_in_workers_and_committed_by_the_driver(make_env,
 
 
 class Blocking(Renamed):
-    """In the second epoch it says that it has begun, and waits for what never comes."""
+    """In the second epoch it signals that it has begun, and blocks forever."""
 
     def __init__(self, directory, said, never):
         super().__init__(directory)
@@ -80,7 +80,7 @@ class Blocking(Renamed):
 
 
 @pytest.mark.parametrize("retention", ["DELETE_ON_CANCELLATION", "RETAIN_ON_CANCELLATION"])
-def test_a_cancel_in_the_middle_of_an_epoch_aborts_its_transactions(make_env, tmp_path, retention):
+def test_cancelling_in_the_middle_of_an_epoch_aborts_its_transactions(make_env, tmp_path, retention):
     said, never, target = str(tmp_path / "said"), str(tmp_path / "never"), tmp_path / "target"
     target.mkdir()
     os.mkfifo(said)
@@ -92,7 +92,7 @@ def test_a_cancel_in_the_middle_of_an_epoch_aborts_its_transactions(make_env, tm
     numbers.add_sink(Blocking(target, said, never)).uid("target")
     job = env.execute_async()
     try:
-        assert select.select([reading], [], [], 120)[0], "no record of the second epoch came"
+        assert select.select([reading], [], [], 120)[0], "no record of the second epoch arrived"
     finally:
         job.cancel().result()
         os.close(reading)
@@ -102,7 +102,7 @@ def test_a_cancel_in_the_middle_of_an_epoch_aborts_its_transactions(make_env, tm
 
 
 class Numbers(Source):
-    """0, 1, 2, …: five an epoch, without an end."""
+    """Emits 0, 1, 2, … without end, five per epoch."""
 
     bounded = False
 
@@ -116,7 +116,7 @@ class Numbers(Source):
         return iter(range(start, end))
 
 
-def test_a_savepoint_whose_open_part_file_was_finished_since_is_refused_for_good(make_env, tmp_path):
+def test_a_savepoint_whose_open_part_file_was_finished_later_is_refused_permanently(make_env, tmp_path):
     target, savepoints = tmp_path / "target", str(tmp_path / "savepoints")
     policy = RollingPolicy.default_rolling_policy(part_size=10**9, rollover_interval=10**9, inactivity_interval=10**9)
 
@@ -141,13 +141,13 @@ def test_a_savepoint_whose_open_part_file_was_finished_since_is_refused_for_good
         with pytest.raises(EpochFailed, match=r"\.chunk', a piece of an unfinished part file .* is missing"):
             second.result()
         assert second.restarts() == 0
-        assert not begun.is_set(), "an epoch was decided"
+        assert not begun.is_set(), "an epoch was completed"
         assert [path for path in target.rglob("*") if path.is_file()] == [part]
         assert part.read_text().split() == numbers
 
 
 class Waiting(Sink):
-    """Takes the first epoch when a task of the next one has said that it runs; or takes none."""
+    """Commits the first epoch once a task of the next one runs; without a pipe, every commit fails."""
 
     concurrent_commit = True
 
@@ -160,7 +160,7 @@ class Waiting(Sink):
 
     def commit(self, commits, context):
         if self.pipe is None:
-            raise ConnectionError(f"nobody listens to epoch {commits[0].epoch}")
+            raise ConnectionError(f"cannot commit epoch {commits[0].epoch}")
         if not self.committed:
             assert select.select([self.pipe], [], [], 60)[0], "no task has begun"
         self.committed.append(commits[0].epoch)
@@ -177,7 +177,7 @@ class Counted(SinkWriter):
         return b"%d" % self.records if self.records else None
 
 
-def test_a_commit_runs_beside_the_tasks_of_the_next_epoch(make_env, tmp_path):
+def test_a_commit_runs_concurrently_with_the_tasks_of_the_next_epoch(make_env, tmp_path):
     path = str(tmp_path / "pipe")
     os.mkfifo(path)
     reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -200,7 +200,7 @@ def test_a_commit_runs_beside_the_tasks_of_the_next_epoch(make_env, tmp_path):
 
 
 class ByUid(Sink):
-    """Keeps how many records each subtask gave, by the operator that it commits for."""
+    """Counts records of each subtask by the operator that it commits for."""
 
     def __init__(self):
         self.epochs = {}
@@ -216,7 +216,7 @@ class ByUid(Sink):
         return sum(records for (whose, *_), records in self.epochs.items() if whose == uid)
 
 
-def test_one_sink_at_the_end_of_two_streams_commits_for_each(make_env, tmp_path):
+def test_one_sink_of_two_streams_commits_for_each(make_env, tmp_path):
     (tmp_path / "target").mkdir()
     counts, renamed = ByUid(), TwoPhaseCommitSink(Renamed(tmp_path / "target"))
     env = make_env(parallelism=2, records=10, checkpoints=True)
@@ -234,7 +234,7 @@ def test_one_sink_at_the_end_of_two_streams_commits_for_each(make_env, tmp_path)
     assert written == sorted([*range(30), *range(12)])
 
 
-def test_a_job_without_data_hears_that_its_sink_failed(make_env, session, tmp_path):
+def test_a_job_without_data_notices_a_failed_commit(make_env, session, tmp_path):
     (tmp_path / "input").mkdir()
     (tmp_path / "input" / "lines.txt").write_text("a line\n")
     env = make_env(parallelism=1, checkpoints=True)
@@ -246,7 +246,7 @@ def test_a_job_without_data_hears_that_its_sink_failed(make_env, session, tmp_pa
             error = threads.submit(job.result).exception(timeout=120)
         finally:
             job.cancel()
-    assert repr(error) == "ConnectionError('nobody listens to epoch 1')"
+    assert repr(error) == "ConnectionError('cannot commit epoch 1')"
 
 
 @dataclass
@@ -256,7 +256,7 @@ class Point:
 
 
 def records():
-    """All shapes that a record may have."""
+    """Return records of all supported shapes."""
     return [
         Row(id=0, name="Row"),
         (1, "tuple"),
@@ -270,7 +270,7 @@ NAMED = dict.fromkeys(range(4, 20), "more") | {0: "Row", 1: "tuple", 2: "dict", 
 
 
 @pytest.mark.parametrize("checkpoints", [False, True])
-def test_files_have_every_row_once_and_a_directory_for_each_epoch(make_env, tmp_path, checkpoints):
+def test_files_have_every_row_once_in_a_directory_per_epoch(make_env, tmp_path, checkpoints):
     env = make_env(records=5, checkpoints=checkpoints)
     path = str(tmp_path / "rows")
     env.from_collection(records()).rebalance().to_spark("id long, name string").format("parquet").save(path)
@@ -281,7 +281,7 @@ def test_files_have_every_row_once_and_a_directory_for_each_epoch(make_env, tmp_
     assert rows.select("epoch").distinct().count() == 4
 
 
-def test_large_epochs_are_read_from_the_logs_files(make_env, tmp_path):
+def test_large_epochs_are_read_from_files_of_the_log(make_env, tmp_path):
     env = make_env(records=60_000, checkpoints=True)
     path = str(tmp_path / "rows")
     stream = env.from_collection(range(100_000), Types.LONG()).map(lambda n: (n, "x" * 40))
@@ -291,7 +291,7 @@ def test_large_epochs_are_read_from_the_logs_files(make_env, tmp_path):
     assert rows.selectExpr("count(*)", "count(distinct n)", "sum(n)").first()[:3] == (100_000, 100_000, 4999950000)
 
 
-def test_values_of_all_kinds_come_back(make_env, tmp_path):
+def test_values_of_all_types_survive_a_round_trip(make_env, tmp_path):
     row = (
         True,
         1,
@@ -322,7 +322,7 @@ def test_values_of_all_kinds_come_back(make_env, tmp_path):
     assert (found.ints, found.by, tuple(found.inner), found.nothing) == ([1, None], {"a": 1}, ("y", None), None)
 
 
-def test_a_table_of_the_catalog(make_env, session):
+def test_rows_are_saved_to_a_catalog_table(make_env, session):
     env = make_env(records=7)
     env.from_collection(records()).to_spark("id long, name string").save_as_table("penstock_rows")
     try:
@@ -332,7 +332,7 @@ def test_a_table_of_the_catalog(make_env, session):
         session.sql("DROP TABLE IF EXISTS penstock_rows")
 
 
-def test_a_function_of_the_epochs_rows(make_env):
+def test_foreach_epoch_is_called_with_the_rows_of_each_epoch(make_env):
     env = make_env(records=10)
     seen = []
 
@@ -345,7 +345,7 @@ def test_a_function_of_the_epochs_rows(make_env):
     assert len({key for *_, key in seen}) == 2
 
 
-def test_a_batch_is_handed_over_whole(make_env):
+def test_foreach_epoch_is_called_once_for_a_batch(make_env):
     env = make_env(records=10).set_runtime_mode(RuntimeExecutionMode.BATCH)
     seen = []
     rows = env.from_collection(records()).to_spark("id long, name string")
@@ -355,7 +355,7 @@ def test_a_batch_is_handed_over_whole(make_env):
 
 
 class Inspected(DataSource):
-    """Writes its options and how many rows it got into a directory."""
+    """Writes its options and row count into a directory."""
 
     @classmethod
     def name(cls):
@@ -380,19 +380,19 @@ class _Writer(DataSourceWriter):
             file.write(f"{self.options['txnappid']} {rows}")
 
 
-def test_delta_is_told_which_job_and_epoch_it_is(make_env, session, tmp_path):
+def test_delta_receives_the_job_and_the_epoch(make_env, session, tmp_path):
     session.dataSource.register(Inspected)
     env = make_env(records=10)
     stream = env.from_collection(records()).to_spark("id long, name string").format("delta")
     stream.option("place", str(tmp_path)).mode("append").save()
     env.execute()
-    told = {name: (tmp_path / name).read_text().split() for name in ("1", "2")}
-    assert told["1"][0] == told["2"][0]
-    assert [rows for _, rows in told.values()] == ["10", "10"]
+    written = {name: (tmp_path / name).read_text().split() for name in ("1", "2")}
+    assert written["1"][0] == written["2"][0]
+    assert [rows for _, rows in written.values()] == ["10", "10"]
 
 
 @pytest.mark.parametrize("point", ["driver.collected", "driver.published", "driver.committed"])
-def test_a_driver_that_dies_writes_an_epochs_directory_again(session, tmp_path, point):
+def test_a_directory_is_rewritten_after_a_driver_dies(session, tmp_path, point):
     env = StreamExecutionEnvironment.get_execution_environment()
     env._spark = session
     path = str(tmp_path / "rows")
@@ -409,7 +409,7 @@ def test_a_driver_that_dies_writes_an_epochs_directory_again(session, tmp_path, 
     assert rows.select("epoch").distinct().count() == 4
 
 
-def test_a_damaged_file_of_the_log_is_named(session, tmp_path):
+def test_a_damaged_file_of_the_log_is_reported(session, tmp_path):
     env = StreamExecutionEnvironment.get_execution_environment()
     env._spark = session
     env.from_collection(range(20)).map(lambda n: (n,)).to_spark("n long").save(str(tmp_path / "rows")).uid("out")
@@ -424,8 +424,8 @@ def test_a_damaged_file_of_the_log_is_named(session, tmp_path):
             job.crash()
 
 
-def test_what_spark_refuses_names_the_sink_and_the_epoch(make_env):
+def test_a_spark_writer_error_names_the_sink_and_the_epoch(make_env):
     env = make_env()
     env.from_collection([(1, "a")]).to_spark("id long, name string").format("nonesuch").save("/x").uid("out")
-    with pytest.raises(SparkWriterFailed, match=r"The sink 'out' \(nonesuch /x\) could not write epoch 1: .*nonesuch"):
+    with pytest.raises(SparkWriterFailed, match=r"Sink 'out' \(nonesuch /x\) could not write epoch 1: .*nonesuch"):
         env.execute()

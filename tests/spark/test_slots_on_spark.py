@@ -1,4 +1,4 @@
-"""Jobs that need more slots than Spark has: on threads that stay as few as they are, and on executors that are lost."""
+"""Jobs that need more slots than Spark has: with a fixed number of threads, and after the loss of an executor."""
 
 import json
 import logging
@@ -49,24 +49,24 @@ def waiting() -> Any:
     logging.getLogger("penstock").removeHandler(handler)
 
 
-def test_tasks_run_in_turns_where_there_are_fewer_threads(make_env: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_tasks_take_turns_on_fewer_threads(make_env: Any, caplog: pytest.LogCaptureFixture) -> None:
     with counted(make_env(parallelism=5, records=2)).execute_and_collect("wide") as results:
         assert Counter(results) == COUNTED
         metrics = results._client.get_metrics()
     assert (metrics.slots_needed, metrics.slots_available) == (5, 2)
-    told = [record.getMessage() for record in caplog.records if "slots" in record.getMessage()]
-    assert len(told) == 1, "once, not with each epoch"
-    assert re.match(r"Job 'wide' needs 5 slots, for '.*' \(uid 'count'\), and Spark has 2\. It goes on", told[0])
+    logged = [record.getMessage() for record in caplog.records if "slots" in record.getMessage()]
+    assert len(logged) == 1, "the warning is logged once, not with each epoch"
+    assert re.match(r"Job 'wide' needs 5 slots, for '.*' \(uid 'count'\), but Spark has 2\. It continues", logged[0])
 
 
-def test_a_job_that_waited_for_threads_in_vain_fails(make_env: Any) -> None:
+def test_a_job_that_waited_too_long_for_threads_fails(make_env: Any) -> None:
     env = make_env(parallelism=5, penstock__slots__wait="true", slot__request__timeout="50 ms")
     counted(env).print()
     with pytest.raises(TooFewSlots, match=r"waited 0\.05 s .* needs 5 slots, .* Spark has 2\..* penstock\.slots\.wait"):
         env.execute("wide")
 
 
-def test_a_job_that_waits_is_rescaled_to_what_there_is(make_env: Any, waiting: threading.Event) -> None:
+def test_a_waiting_job_can_be_rescaled_to_the_available_slots(make_env: Any, waiting: threading.Event) -> None:
     results = counted(make_env(parallelism=5, penstock__slots__wait="true")).execute_and_collect("wide")
     assert waiting.wait(60)
     results._client.rescale(2)
@@ -74,7 +74,7 @@ def test_a_job_that_waits_is_rescaled_to_what_there_is(make_env: Any, waiting: t
         assert Counter(results) == COUNTED
 
 
-def test_a_job_that_waits_is_stopped_with_a_savepoint_or_cancelled(
+def test_a_waiting_job_can_be_stopped_with_a_savepoint_or_cancelled(
     make_env: Any, waiting: threading.Event, tmp_path: Path
 ) -> None:
     stopped = counted(make_env(parallelism=5, penstock__slots__wait="true")).execute_and_collect("wide")
@@ -90,7 +90,7 @@ def test_a_job_that_waits_is_stopped_with_a_savepoint_or_cancelled(
         cancelled._client.result()
 
 
-def test_jobs_of_one_session_run_beside_each_other_and_each_has_all_slots(make_env: Any) -> None:
+def test_jobs_of_one_session_run_concurrently_and_each_has_all_slots(make_env: Any) -> None:
     both_in_an_epoch = threading.Barrier(2)
     jobs = []
     for name in ("one", "other"):
@@ -103,7 +103,7 @@ def test_jobs_of_one_session_run_beside_each_other_and_each_has_all_slots(make_e
 
 
 @pytest.mark.slow
-def test_a_job_waits_for_the_executor_that_takes_a_lost_one_s_place(tmp_path: Path) -> None:
+def test_a_job_waits_for_the_replacement_of_a_lost_executor(tmp_path: Path) -> None:
     script = Path(__file__).with_name("slots_job.py")
     root = str(script.parents[2])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
@@ -117,11 +117,11 @@ def test_a_job_waits_for_the_executor_that_takes_a_lost_one_s_place(tmp_path: Pa
     )
     assert done.returncode == 0, done.stderr
     said = json.loads((tmp_path / "said.json").read_text())
-    waits, goes_on = said["told"]
-    assert re.match(r"Job 'slots' needs 2 slots, for '.*' \(uid 'count'\), and Spark has 1\. It waits", waits)
-    assert goes_on == "Job 'slots' has the 2 slots that it needs."
+    waits, continues = said["logged"]
+    assert re.match(r"Job 'slots' needs 2 slots, for '.*' \(uid 'count'\), but Spark has 1\. It waits", waits)
+    assert continues == "Job 'slots' now has the 2 slots it needs."
     assert said["restarts"] == 0
-    assert set(map(tuple, said["seen"])) == {(2, 2)}, "no epoch ran with less"
+    assert set(map(tuple, said["seen"])) == {(2, 2)}, "no epoch ran with fewer"
     storage = newest_lineage(tmp_path / "checkpoints" / "slots")
     assert last_manifest(storage).ended
     assert read_values(storage, "count", "n", int) == expected_counts(RECORDS)

@@ -1,4 +1,4 @@
-"""A driver that runs for long: what an epoch leaves in the JVM and in Python goes with it."""
+"""A long-running driver: resources of an epoch in the JVM and in Python are released."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 _PLANS = "org.apache.spark.sql.execution.QueryExecution"
 
 
-def test_plans_of_past_epochs_are_gone_although_pythons_collector_is_off(
+def test_plans_of_past_epochs_are_released_without_pythons_garbage_collector(
     session: Any, make_env: Callable[..., StreamExecutionEnvironment]
 ) -> None:
     jvm = Jvm(session)
@@ -43,12 +43,12 @@ def test_plans_of_past_epochs_are_gone_although_pythons_collector_is_off(
     gc.disable()
     try:
         with stream.execute_and_collect("plans") as thresholds:
-            assert set(thresholds) == {(500_000, 20, 20)}, "what suits a worker"
+            assert set(thresholds) == {(500_000, 20, 20)}, "workers use their own thresholds"
     finally:
         gc.enable()
-    # Kept plans were three per epoch. Queries of other tests in the session add a few.
+    # Without the release, three plans per epoch were kept. Queries of other tests in the session add a few.
     assert plans[20] - plans[5] < 30, plans
-    assert gc.get_threshold()[0] < 500_000, "but not the driver"
+    assert gc.get_threshold()[0] < 500_000, "the driver does not"
 
 
 @pytest.mark.long
@@ -63,14 +63,14 @@ def test_spark_forgets_jobs_and_executions_of_past_epochs(session: Any) -> None:
         held = {"jobs": jobs.jobsList(None).size(), "executions": executions.executionsCount()}
         if held["jobs"] <= 110 and held["executions"] <= 60:
             return
-        # Its listeners are behind the jobs.
+        # Spark's listeners lag behind the jobs.
         time.sleep(0.1)
     raise AssertionError(held)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)  # a minute and a half on an idle machine
-def test_three_hundred_epochs_take_no_more_memory_than_sixty(tmp_path: Path) -> None:
+def test_three_hundred_epochs_use_no_more_memory_than_sixty(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "soak", "--epochs", "300", "--every", "60", "--directory", str(tmp_path / "soak")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr
@@ -84,6 +84,6 @@ def test_three_hundred_epochs_take_no_more_memory_than_sixty(tmp_path: Path) -> 
     first, last = ({name: row[name] for name in bounded} for row in (rows[0], rows[-1]))
     assert grown(first, last) == []
     # The rest has not reached its bound at epoch 60: workers keep 600 manifests, checkpoints stay until there are new
-    # bases, and Spark keeps the log of 100 batches. So much of it is there at epoch 300, and a quarter more is allowed.
+    # bases, and Spark keeps the log of 100 batches. These are the values at epoch 300; a quarter more is allowed.
     seen = {"worker objects": 25_700, "checkpoints bytes": 7_900_000, "checkpoints files": 303, "scratch files": 211}
     assert {name: rows[-1][name] for name, usual in seen.items() if rows[-1][name] > 1.25 * usual} == {}

@@ -1,4 +1,4 @@
-"""Lines from a socket on Spark: the job ends with the connection, and an epoch that is run again has the same lines."""
+"""Lines from a socket on Spark: the job ends with the connection, and a repeated epoch has the same lines."""
 
 import socket
 import threading
@@ -17,7 +17,7 @@ LINES = [f"word{n % 7} {'x' * 1000}" for n in range(2000)]
 
 @pytest.fixture
 def port() -> Any:
-    """Somebody who sends all lines to whoever connects first, and hangs up."""
+    """A server that sends all lines to its first client and closes the connection."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def send() -> None:
@@ -45,7 +45,7 @@ def test_a_job_ends_with_the_connection_and_has_every_line_once(make_env: Any, p
     assert Counter(seen) == Counter(map(first_word, LINES))
 
 
-def test_a_port_where_nobody_listens_is_an_error_with_the_address(make_env: Any) -> None:
+def test_a_closed_port_is_reported_with_the_address(make_env: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     env = make_env()

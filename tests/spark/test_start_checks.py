@@ -1,4 +1,4 @@
-"""What is refused before Spark starts, and how the ends of its processes are told. Nothing here needs a JVM."""
+"""Settings that are refused before Spark starts, and reports about ended processes. These tests need no JVM."""
 
 import signal
 import socket
@@ -22,7 +22,7 @@ from penstock.spark.session import default_conf
 from penstock.spark.start_checks import SparkUnreachable, check_before_start, check_master
 
 
-def test_what_spark_remembers_of_past_epochs_is_bounded() -> None:
+def test_sparks_records_of_past_epochs_are_bounded() -> None:
     """An epoch is a job, stages, an execution and a progress report: Spark keeps a thousand of each by default."""
     settings = default_conf("local[2]")
     most = {
@@ -39,14 +39,14 @@ def test_what_spark_remembers_of_past_epochs_is_bounded() -> None:
 class TestFilesForSpark:
     @pytest.mark.parametrize("key", ["spark.jars", "spark.submit.pyFiles", "spark.files", "spark.archives"])
     @pytest.mark.parametrize("name", ["/nowhere/a.jar", "file:///nowhere/a.jar", "nowhere.jar", "/nowhere/*.jar"])
-    def test_that_are_missing_are_refused_with_the_setting(self, key: str, name: str, tmp_path: Path) -> None:
+    def test_a_missing_file_is_refused_with_its_setting(self, key: str, name: str, tmp_path: Path) -> None:
         there = tmp_path / "there.jar"
         there.touch()
         with pytest.raises(BadSetting, match=rf"^{key} names '") as caught:
             check_before_start({key: f"{there}, {name}"})
-        assert f"names '{name}', and there is no such file." in caught.value.problem
+        assert f"names '{name}', but this file does not exist." in caught.value.problem
 
-    def test_that_are_there_or_elsewhere_are_taken(self, tmp_path: Path) -> None:
+    def test_existing_and_remote_files_are_accepted(self, tmp_path: Path) -> None:
         (tmp_path / "a file.jar").touch()
         names = [
             f"{tmp_path}/a file.jar",
@@ -60,13 +60,15 @@ class TestFilesForSpark:
         ]
         check_before_start({"spark.archives": ",".join(names), "spark.master": "local[2]"})
 
-    def test_are_refused_at_the_line_that_adds_them(self) -> None:
+    def test_a_missing_file_is_refused_at_the_line_that_adds_it(self) -> None:
         env = StreamExecutionEnvironment.get_execution_environment()
-        with pytest.raises(BadSetting, match=r"^add_jars names 'file:///nowhere/kafka.jar', and there is no such file"):
+        with pytest.raises(
+            BadSetting, match=r"^add_jars names 'file:///nowhere/kafka.jar', but this file does not exist"
+        ):
             env.add_jars("file:///nowhere/kafka.jar")
 
-    def test_are_refused_before_spark_starts(self) -> None:
-        """In a session that is never started."""
+    def test_a_missing_file_is_refused_before_spark_starts(self) -> None:
+        """The session is never started."""
         env = StreamExecutionEnvironment(Configuration.from_dict({"spark.jars": "/nowhere/a.jar"}))
         if SparkContext._active_spark_context is None:
             with pytest.raises(BadSetting, match=r"^spark.jars names '/nowhere/a.jar'"):
@@ -74,7 +76,7 @@ class TestFilesForSpark:
             assert SparkContext._gateway is None
 
     @pytest.mark.parametrize("package", ["spark-avro", "org.apache.spark:spark-avro", "a:b:c:d", "a b:c:d"])
-    def test_are_named_by_maven_coordinates(self, package: str) -> None:
+    def test_packages_must_be_maven_coordinates(self, package: str) -> None:
         with pytest.raises(BadSetting, match=r"which is not a Maven coordinate"):
             check_before_start({"spark.jars.packages": f"org.apache.spark:spark-avro_2.13:4.0.0,{package}"})
 
@@ -86,32 +88,32 @@ def free_port() -> int:
 
 
 class TestTheMaster:
-    def test_of_an_unknown_host_is_refused(self) -> None:
-        with pytest.raises(SparkUnreachable, match=r"the host 'nowhere.invalid' is not known"):
+    def test_a_master_on_an_unknown_host_is_refused(self) -> None:
+        with pytest.raises(SparkUnreachable, match=r"the host 'nowhere.invalid' is unknown"):
             check_master("spark://nowhere.invalid:7077")
 
-    def test_at_a_port_where_nothing_listens_is_refused(self) -> None:
+    def test_a_master_at_a_closed_port_is_refused(self) -> None:
         port = free_port()
         with pytest.raises(SparkUnreachable, match=rf"127.0.0.1:{port}: Connection refused"):
             check_master(f"spark://127.0.0.1:{port}")
 
-    def test_is_one_of_several(self) -> None:
+    def test_one_reachable_master_of_several_is_enough(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             check_master(f"spark://nowhere.invalid:7077,127.0.0.1:{listener.getsockname()[1]}")
             check_master(f"k8s://https://127.0.0.1:{listener.getsockname()[1]}")
 
     @pytest.mark.parametrize("master", ["spark://nowhere", "spark://", "spark://host:port"])
-    def test_without_a_port_is_refused(self, master: str) -> None:
+    def test_a_master_without_a_port_is_refused(self, master: str) -> None:
         with pytest.raises(BadSetting, match=r"is not a host and a port"):
             check_master(master)
 
     @pytest.mark.parametrize("master", ["foo", "sparkk://host:7077", "host:7077", "mesos://host"])
-    def test_that_spark_does_not_know_is_refused(self, master: str) -> None:
-        with pytest.raises(BadSetting, match=r"which Spark does not know"):
+    def test_an_unknown_kind_of_master_is_refused(self, master: str) -> None:
+        with pytest.raises(BadSetting, match=r"which is not a valid Spark master"):
             check_master(master)
 
     @pytest.mark.parametrize("master", ["local", "local[*]", "local[2,3]", "local-cluster[2,1,1024]", "yarn", ""])
-    def test_that_is_no_address_is_left_to_spark(self, master: str) -> None:
+    def test_a_master_without_an_address_is_left_to_spark(self, master: str) -> None:
         check_master(master)
 
 
@@ -127,33 +129,33 @@ class TestAJvmThatHasEnded:
     @pytest.mark.parametrize(
         ("number", "cause"),
         [
-            (signal.SIGKILL, "it was killed by SIGKILL, as the kernel does when memory runs out"),
+            (signal.SIGKILL, "it was killed by SIGKILL, as by the kernel when memory runs out"),
             (signal.SIGTERM, "it was killed by SIGTERM"),
         ],
     )
-    def test_is_told_with_the_signal(self, process: Any, number: signal.Signals, cause: str) -> None:
+    def test_a_killed_jvm_is_reported_with_the_signal(self, process: Any, number: signal.Signals, cause: str) -> None:
         process.send_signal(number)
         death = jvm_death()
         assert death is not None
         assert death.problem.startswith(f"Spark's JVM (process {process.pid}) has ended: {cause}")
         assert not death.retryable
 
-    def test_is_told_with_its_exit_code(self, process: Any) -> None:
+    def test_an_exited_jvm_is_reported_with_its_exit_code(self, process: Any) -> None:
         process.communicate(b"\n")
         assert "it exited with code 0" in str(jvm_death())
 
-    def test_is_none_that_lives(self, process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_live_jvm_is_not_reported(self, process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("penstock.spark.jvm._REAPED_S", 0.01)
         assert jvm_death() is None
 
-    def test_is_not_known_if_another_process_started_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_jvm_started_by_another_process_is_not_reported(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for gateway in (None, SimpleNamespace(proc=None)):
             monkeypatch.setattr(SparkContext, "_gateway", gateway)
             assert jvm_death() is None
 
-    def test_leaves_no_traceback_of_the_accumulators(self) -> None:
-        told = []
-        server = SimpleNamespace(handle_error=lambda request, address: told.append(request))
+    def test_a_dying_jvm_causes_no_traceback_of_the_accumulator_server(self) -> None:
+        handled = []
+        server = SimpleNamespace(handle_error=lambda request, address: handled.append(request))
         context = SimpleNamespace(_accumulatorServer=server)
         end_quietly(context)
         end_quietly(context)
@@ -162,7 +164,7 @@ class TestAJvmThatHasEnded:
                 raise error
             except Exception:
                 server.handle_error(type(error), None)
-        assert told == [ValueError]
+        assert handled == [ValueError]
 
 
 class TestAWorkerThatEnded:
@@ -178,16 +180,16 @@ class TestAWorkerThatEnded:
         words.key_by(len).reduce(min).name("shortest").print()
         return lost(RuntimeError(text), build(env._graph, 2), stages)
 
-    def test_is_told_with_the_operators_that_it_ran(self) -> None:
+    def test_a_dead_worker_is_reported_with_its_operators(self) -> None:
         assert "while it ran subtask 1 of shortest -> " in str(self.lost([7, 8]))
-        assert "while it ran Collection -> parse, and left no error behind." in str(self.lost([8, 9]))
+        assert "while it ran Collection -> parse, without reporting an error." in str(self.lost([8, 9]))
         assert "os._exit()" in self.lost([7, 8]).fix
 
     @pytest.mark.parametrize("stages", [[], [1, 2], [8]])
-    def test_is_told_without_them_where_spark_does_not_say(self, stages: list[int]) -> None:
-        assert "while it ran a task, and left no error behind." in str(self.lost(stages))
+    def test_a_dead_worker_is_reported_without_operators_if_the_stage_is_unknown(self, stages: list[int]) -> None:
+        assert "while it ran a task, without reporting an error." in str(self.lost(stages))
 
-    def test_is_not_any_other_loss(self) -> None:
+    def test_other_losses_are_reported_unchanged(self) -> None:
         assert str(self.lost([7, 8], "Executor lost")) == "Executor lost"
         of_py4j = "An error occurred while calling o165.collectToPython.\n: org.apache.spark.SparkException: Full disk"
         assert str(self.lost([7, 8], of_py4j)) == "org.apache.spark.SparkException: Full disk"

@@ -1,4 +1,4 @@
-"""Keys and state as they behave over real worker processes, on both backends."""
+"""Keys and state across real worker processes, on both backends."""
 
 import math
 import tempfile
@@ -21,7 +21,7 @@ BACKENDS = [False, True]
 
 
 @pytest.mark.parametrize("checkpoints", BACKENDS, ids=["memory", "filesystem"])
-def test_keys_are_the_same_or_different_as_documented(make_env: Any, checkpoints: bool) -> None:
+def test_key_equality_is_as_documented(make_env: Any, checkpoints: bool) -> None:
     numpy = pytest.importorskip("numpy")
     keys = [1, 1.0, True, numpy.int64(1), (1,), None, math.nan, float("nan"), numpy.float64(1), "1", b"1"]
     env = make_env(records=3, checkpoints=checkpoints)
@@ -34,7 +34,7 @@ def test_keys_are_the_same_or_different_as_documented(make_env: Any, checkpoints
     assert counted == expected
 
 
-def test_a_list_as_key_is_refused_with_the_fix(make_env: Any) -> None:
+def test_a_list_as_key_is_refused_with_a_fix(make_env: Any) -> None:
     env = make_env()
     env.from_collection([[1]]).key_by(lambda key: key).process(Count()).name("count").print()
     with pytest.raises(PenstockError, match=r"key selector of count.*\n.*tuple"):
@@ -42,7 +42,7 @@ def test_a_list_as_key_is_refused_with_the_fix(make_env: Any) -> None:
 
 
 class Everything(KeyedProcessFunction):
-    """Uses a value, a list and a map, and mutates what it read without storing it."""
+    """Uses a value, a list and a map, and mutates values it read without storing them."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.seen = runtime_context.get_state(ValueStateDescriptor("seen", list[int]))
@@ -61,7 +61,7 @@ class Everything(KeyedProcessFunction):
 
 
 @pytest.mark.parametrize("checkpoints", BACKENDS, ids=["memory", "filesystem"])
-def test_all_states_give_the_same_in_one_epoch_and_in_many(make_env: Any, checkpoints: bool) -> None:
+def test_all_states_have_the_same_output_in_one_epoch_and_in_many(make_env: Any, checkpoints: bool) -> None:
     outputs = []
     for records in (0, 4):
         env = make_env(parallelism=1, records=records, checkpoints=checkpoints)
@@ -97,7 +97,7 @@ def test_the_memory_backend_refuses_state_over_its_limit(make_env: Any) -> None:
 def test_state_without_checkpoints_is_limited_by_disk_alone(
     make_env: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
 ) -> None:
-    """More than the Memory backend takes, over several epochs, and some of it beyond the memory of a task."""
+    """Uses more than the Memory backend allows, over several epochs, and partly more than a task's memory."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     env = make_env(records=10_000, penstock__state__overlay__memory="1000000")
     if named:
@@ -115,7 +115,7 @@ def test_state_without_checkpoints_is_limited_by_disk_alone(
 
 
 def test_state_over_many_epochs_in_memory_is_held_once(make_env: Any, tmp_path: Path) -> None:
-    """A thousand updates of few keys stay far below the limit: the driver holds state, not history."""
+    """Two thousand updates of few keys stay far below the limit: the driver holds state, not history."""
     env = make_env(records=100)
     env.enable_checkpointing(1)
     env.set_state_backend(MemoryStateBackend(max_state_size=20_000))
@@ -124,7 +124,7 @@ def test_state_over_many_epochs_in_memory_is_held_once(make_env: Any, tmp_path: 
         assert Counter(results) == Counter((key, n + 1) for key in range(5) for n in range(400))
 
 
-def test_bases_are_made_beside_the_epochs_and_old_files_go(make_env: Any, tmp_path: Path) -> None:
+def test_bases_are_merged_during_epochs_and_old_files_are_removed(make_env: Any, tmp_path: Path) -> None:
     env = make_env(records=60, checkpoints=True)
     config = env.get_configuration()
     config.set_integer("penstock.checkpoint.base.min-bytes", 0)

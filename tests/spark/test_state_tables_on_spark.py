@@ -1,4 +1,4 @@
-"""States as Spark DataFrames, read by the tasks; and savepoints bootstrapped from Spark, with which jobs begin."""
+"""States as Spark DataFrames that tasks read, and savepoints bootstrapped from Spark that jobs start from."""
 
 import re
 import sys
@@ -17,7 +17,7 @@ from penstock.testing import JobHarness
 
 pytestmark = pytest.mark.spark
 
-PAGE = Path(__file__).parents[2] / "docs" / "state-tables.md"
+PAGE = Path(__file__).parents[2] / "docs" / "query" / "state-tables.md"
 sys.path.insert(0, str(Path(__file__).parents[1] / "tables"))
 
 from table_jobs import DESCRIPTORS, everything, saved  # noqa: E402
@@ -29,7 +29,7 @@ def savepoint(tmp_path_factory: pytest.TempPathFactory) -> Savepoint:
     return saved(everything(), tmp_path_factory.mktemp("savepoints"), *records, parallelism=2)
 
 
-def test_every_state_is_the_frame_that_arrow_has(session: SparkSession, savepoint: Savepoint) -> None:
+def test_every_state_has_the_same_rows_in_spark_and_arrow(session: SparkSession, savepoint: Savepoint) -> None:
     for info in savepoint.states():
         table = savepoint.state(info.uid, info.name)
         frame = table.to_spark(session)
@@ -47,7 +47,7 @@ def test_tasks_read_the_blocks(session: SparkSession, savepoint: Savepoint) -> N
     assert frame.rdd.getNumPartitions() == len(savepoint.operators["all"].blocks) > 4
 
 
-def test_a_frame_of_spark_becomes_state(session: SparkSession, tmp_path: Path) -> None:
+def test_a_spark_dataframe_becomes_state(session: SparkSession, tmp_path: Path) -> None:
     frame = session.range(500).selectExpr("concat('k', id) as name", "id * 2 as n")
     bootstrap = OperatorTransformation.bootstrap_with(frame).key_by("name").state(DESCRIPTORS["count"](), "n")
     path = SavepointWriter.new_savepoint().with_operator("all", bootstrap).write(tmp_path / "made")
@@ -55,7 +55,9 @@ def test_a_frame_of_spark_becomes_state(session: SparkSession, tmp_path: Path) -
         assert job.states("count") == {f"k{number}": number * 2 for number in range(500)}
 
 
-def test_the_example_of_the_page_runs(session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_on_the_docs_page_runs(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     names: dict[str, Any] = {"__name__": "state_tables_page", "spark": session}
@@ -64,7 +66,7 @@ def test_the_example_of_the_page_runs(session: SparkSession, tmp_path: Path, mon
     assert names["frame"].count() == 2
 
 
-def test_a_job_on_spark_begins_with_what_was_made(make_env: Any, tmp_path: Path) -> None:
+def test_a_job_on_spark_starts_from_a_bootstrapped_savepoint(make_env: Any, tmp_path: Path) -> None:
     rows = [{"word": word, "n": n} for n, word in enumerate(["a", "b", "c"], 5)]
     descriptor = ValueStateDescriptor("n", int)
     bootstrap = OperatorTransformation.bootstrap_with(rows).key_by("word").state(descriptor, "n")
@@ -75,7 +77,7 @@ def test_a_job_on_spark_begins_with_what_was_made(make_env: Any, tmp_path: Path)
 
 
 class Rising(Source):
-    """0, 1, 2, …, seven an epoch, without an end."""
+    """Emits 0, 1, 2, … without end, seven per epoch."""
 
     bounded = False
 
@@ -89,7 +91,7 @@ class Rising(Source):
         return (str(number % 7) for number in range(start, end))
 
 
-def test_the_checkpoints_of_a_job_are_tables_and_a_key_has_a_history(make_env: Any, tmp_path: Path) -> None:
+def test_the_checkpoints_of_a_job_are_tables_with_a_history_per_key(make_env: Any, tmp_path: Path) -> None:
     env = make_env(checkpoints=True, **{"execution.checkpointing.num-retained": "3"})
     enough = threading.Event()
     env.add_epoch_listener(lambda epoch: enough.set() if epoch.number >= 5 else None)

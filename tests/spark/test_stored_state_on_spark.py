@@ -1,4 +1,4 @@
-"""Checkpoints and savepoints that earlier versions made on Spark are restored there, at the offsets they hold."""
+"""Checkpoints and savepoints that earlier versions made on Spark are restored there, at their offsets."""
 
 import shutil
 from pathlib import Path
@@ -11,21 +11,21 @@ pytestmark = pytest.mark.spark
 
 DATA = Path(__file__).parents[1] / "data" / "stored_state"
 END = 40
-"""Of each split; further than the recorded jobs came."""
+"""End of each split; beyond the position of the recorded jobs."""
 
 
 @pytest.fixture(params=sorted(path.name for path in DATA.iterdir()))
 def recorded(request: Any, tmp_path: Path) -> Path:
-    """A copy of what one version wrote: a job changes the directory of its checkpoints."""
+    """A copy of the files of one version, because a job changes its checkpoint directory."""
     return Path(shutil.copytree(DATA / request.param, tmp_path / "recorded"))
 
 
 def run(env: Any) -> list[int]:
-    """Run the job to its end and check its sums; give the numbers that it read, in ascending order."""
+    """Run the job to its end and check its sums; return the numbers that it read, in ascending order."""
     with totals(env, END).execute_and_collect("totals") as results:
         output = list(results)
     for key in range(3):
-        # No order between the splits is certain, but the largest sum is the last.
+        # The order between the splits varies, but the largest sum is the last one.
         assert max(total for of, _, total in output if of == key) == sum(range(key, 2 * END, 3))
     return sorted(number for _, number, _ in output)
 
@@ -33,7 +33,7 @@ def run(env: Any) -> list[int]:
 def test_a_killed_job_of_an_earlier_version_continues_after_its_last_checkpoint(make_env: Any, recorded: Path) -> None:
     checkpoints = {"state.checkpoints.dir": str(recorded / "spark-checkpoints")}
     env = make_env(**checkpoints, **{"execution.checkpointing.interval": "20 ms", "pipeline.max-parallelism": "4"})
-    # It was killed after checkpoint 8, and each epoch reads three numbers of either split.
+    # It was killed after checkpoint 8, and each epoch reads three numbers of each split.
     assert run(env) == list(range(8 * 6, 2 * END))
 
 

@@ -1,4 +1,4 @@
-"""What a user sees of a running program on a terminal."""
+"""The display of a running program on a terminal."""
 
 import os
 import pty
@@ -21,7 +21,7 @@ env.execute("numbers")
 
 
 def seen_on_a_terminal(folder: Path, *options: str) -> str:
-    """All that the program writes to a terminal, which is its standard input, output and error."""
+    """Return everything that the program writes to a terminal, which is its standard input, output and error."""
     (folder / "job.py").write_text(PROGRAM)
     settings = ["-D", "spark.master=local[1]", "-D", "penstock.epoch.max-records=1"]
     ours, theirs = pty.openpty()
@@ -33,7 +33,7 @@ def seen_on_a_terminal(folder: Path, *options: str) -> str:
         while data := os.read(ours, 1 << 16):
             seen += data
     except OSError:
-        # So Linux says that the last process has closed the terminal.
+        # Linux reports this way that the last process has closed the terminal.
         pass
     finally:
         os.close(ours)
@@ -49,6 +49,6 @@ def test_progress_is_shown_on_a_terminal(tmp_path: Path) -> None:
     assert "Job 'numbers' finished after" in seen
 
 
-def test_a_quiet_run_shows_the_output_of_the_program_alone(tmp_path: Path) -> None:
+def test_a_quiet_run_shows_only_the_output_of_the_program(tmp_path: Path) -> None:
     seen = seen_on_a_terminal(tmp_path, "--quiet")
     assert seen.split("\r\n") == [*(f"number {number}" for number in range(4)), ""]

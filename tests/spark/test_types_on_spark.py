@@ -1,4 +1,4 @@
-"""Types from annotations on Spark: workers know the classes of the script, whose records are never pickled."""
+"""Types from annotations on Spark: workers know the classes of the script, and its records are never pickled."""
 
 import subprocess
 import sys

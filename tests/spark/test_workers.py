@@ -1,4 +1,4 @@
-"""Python workers are forked from a daemon that has imported what they need, before the first epoch wants them."""
+"""Python workers are forked from a daemon with all imports done, before the first epoch needs them."""
 
 import sys
 from pathlib import Path
@@ -13,13 +13,13 @@ from penstock.spark.warm_up import WarmUp
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """A folder with an installed PySpark that has an archive of itself, as pip installs it."""
+    """A folder with an installed PySpark that contains an archive of itself, as pip installs it."""
     (tmp_path / "site" / "pyspark" / "python" / "lib").mkdir(parents=True)
     (tmp_path / "site" / "pyspark" / "__init__.py").touch()
     return tmp_path / "site"
 
 
-def test_the_archives_of_the_installed_pyspark_are_not_imported_from(site: Path) -> None:
+def test_archives_of_the_installed_pyspark_are_removed_from_the_path(site: Path) -> None:
     archive = str(site / "pyspark" / "python" / "lib" / "pyspark.zip")
     assert without_archives([archive, "/elsewhere", str(site)]) == ["/elsewhere", str(site)]
 
@@ -29,12 +29,12 @@ def test_other_archives_stay_on_the_path(site: Path) -> None:
     assert without_archives(path) == path
 
 
-def test_without_an_installed_pyspark_its_archive_is_all_there_is(tmp_path: Path) -> None:
+def test_the_pyspark_archive_is_kept_if_pyspark_is_not_installed(tmp_path: Path) -> None:
     path = [str(tmp_path / "pyspark" / "python" / "lib" / "pyspark.zip"), str(tmp_path)]
     assert without_archives(path) == path
 
 
-def test_a_worker_whose_task_was_given_up_ends_without_a_word() -> None:
+def test_a_worker_whose_task_was_given_up_exits_silently() -> None:
     def worker(error: type[Exception] | None) -> int:
         if error is not None:
             raise error
@@ -53,7 +53,7 @@ def _seen(_: int) -> tuple[str, bool]:
 
 
 @pytest.mark.spark
-def test_workers_have_the_installed_pyspark_and_come_from_our_daemon(make_env: Any) -> None:
+def test_workers_use_the_installed_pyspark_and_come_from_our_daemon(make_env: Any) -> None:
     env: StreamExecutionEnvironment = make_env()
     seen = set(env.from_collection([1, 2, 3]).map(_seen).execute_and_collect())
     assert all(ours for _, ours in seen)
@@ -61,13 +61,13 @@ def test_workers_have_the_installed_pyspark_and_come_from_our_daemon(make_env: A
 
 
 @pytest.mark.spark
-def test_a_warm_up_unpickles_the_graph_in_a_worker_for_each_core_and_does_not_mind_failures(session: Any) -> None:
+def test_a_warm_up_unpickles_the_graph_in_one_worker_per_core_and_ignores_failures(session: Any) -> None:
     opened: Any = session.sparkContext.accumulator(0)
 
     class Graph:
         def open(self) -> None:
             opened.add(1)
-            raise RuntimeError("the first epoch will say so")
+            raise RuntimeError("the first epoch will report it")
 
     WarmUp(session.sparkContext).start(Graph(), 100).join()  # type: ignore[arg-type]
     assert opened.value == session.sparkContext.defaultParallelism

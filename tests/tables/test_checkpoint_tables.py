@@ -77,7 +77,7 @@ class TestACheckpoint:
         directory, last = run
         assert isinstance(open_snapshot(last), Savepoint)
         assert isinstance(open_snapshot(directory / "checkpoints" / "job"), Checkpoint)
-        with pytest.raises(PenstockError, match="no savepoint in"):
+        with pytest.raises(PenstockError, match="No savepoint found in"):
             open_snapshot(directory)
 
 
@@ -180,4 +180,4 @@ class TestTheCommandLine:
         last = run[1]
         assert "no state 'nothing'; it has" in command("get", last, "all", "nothing", code=1)
         assert "no operator with uid 'none'" in command("get", last, "none", "count", code=1)
-        assert "no savepoint in" in command("ls", run[0], code=1)
+        assert "No savepoint found in" in command("ls", run[0], code=1)

@@ -409,7 +409,7 @@ class TestTheEndOfInput:
 
 
 class TestKeys:
-    """The table of docs/keys.md, through exchanges, key groups and state."""
+    """The table of docs/write/keys.md, through exchanges, key groups and state."""
 
     np = pytest.importorskip("numpy")
     NAN = float("nan")

@@ -8,7 +8,7 @@ program.py, checkpoints.py, restarts.py,    the options, by subject: import each
 state.py, running.py
 registry.py                                 all options by key, and checks of settings
 surrounding.py                              the settings of the file and of the environment variable
-page.py                                     docs/configuration.md
+page.py                                     docs/reference/settings.md
 """
 
 from penstock.common.options.definition import Option

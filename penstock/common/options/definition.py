@@ -20,9 +20,9 @@ class Option(Generic[V]):
     default: V
     """The value where the setting is not set."""
     default_text: str
-    """The default as docs/configuration.md shows it."""
+    """The default as docs/reference/settings.md shows it."""
     meaning: str
-    """What the setting does, for docs/configuration.md."""
+    """What the setting does, for docs/reference/settings.md."""
     aliases: tuple[str, ...]
     """Other spellings of the key."""
 

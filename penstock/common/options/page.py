@@ -1,4 +1,4 @@
-"""docs/configuration.md, made of the options."""
+"""docs/reference/settings.md, made of the options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from penstock.common.options.surrounding import CONF_VARIABLE, PROPERTIES_VARIAB
 
 
 def options_page() -> str:
-    """docs/configuration.md."""
+    """docs/reference/settings.md."""
     rows = [f"| `{option.key}` | {option.default_text} | {option.meaning} |" for option in OPTIONS.values()]
     others = [f"| `{alias}` | `{key}` |" for alias, key in ALIASES.items()]
     intro = (

@@ -32,7 +32,7 @@ def check_keys(keys: Iterable[str]) -> None:
         hint = (
             f"Did you mean '{ALIASES.get(near[0], near[0])}'?"
             if near
-            else "docs/configuration.md lists the settings there are."
+            else "docs/reference/settings.md lists the settings there are."
         )
         raise BadSetting(f"There is no setting '{key}'.", fix=hint)
 

@@ -154,7 +154,7 @@ class BulkFormatBuilder(_Builder):
 
 
 class FileSink(Sink):
-    """Write records to files with exactly-once semantics. See docs/files.md for the guarantees.
+    """Write records to files with exactly-once semantics. See docs/connect/files.md for the guarantees.
 
     Create one with ``for_row_format`` or ``for_bulk_format``.
     """

@@ -1,1 +1,1 @@
-"""Kafka source and sink, based on confluent-kafka (librdkafka). See docs/kafka.md."""
+"""Kafka source and sink, based on confluent-kafka (librdkafka). See docs/connect/kafka.md."""

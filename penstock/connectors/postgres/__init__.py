@@ -1,1 +1,1 @@
-"""PostgreSQL source and exactly-once sink. See docs/postgres.md for the guarantees."""
+"""PostgreSQL source and exactly-once sink. See docs/connect/postgres.md for the guarantees."""

@@ -54,7 +54,7 @@ class PostgresSource(Source):
         records: Whether a record is a ``Row`` with named fields, a tuple or a dict.
         bounded: Read the rows that exist when the job starts, then end.
         splits: Number of tasks that read concurrently, each every n-th key. Fixed when the job first starts.
-        trust_numbers: Accept numbers assigned by the writers; docs/postgres.md lists the requirements.
+        trust_numbers: Accept numbers assigned by the writers; docs/connect/postgres.md lists the requirements.
         retry_seconds: How long to retry while the server is unavailable.
     """
 

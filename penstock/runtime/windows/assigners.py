@@ -1,4 +1,4 @@
-"""Window assigners: which windows a record belongs to. Here: what they are, and windows of a fixed size in time."""
+"""Window assigners, which choose the windows of a record: the base classes, and time windows of a fixed size."""
 
 from __future__ import annotations
 
@@ -23,54 +23,62 @@ W = TypeVar("W")
 W2 = TypeVar("W2")
 
 Length = Time | Duration | timedelta | int
-"""What is taken as a length of time; an int is milliseconds."""
+"""A length of time; an int is in milliseconds."""
 
 
 class BadWindows(PenstockError):
-    """Windows were asked for that cannot be: of no size, or with an offset beyond it."""
+    """Windows have an invalid size, slide, offset or gap."""
 
 
 class WindowAssigner(ABC, Generic[T, W]):
-    """Gives each record its windows. Must be picklable and keep nothing between records but in state."""
+    """Assigns each record to windows. Must be picklable, and must keep everything between records in state."""
 
     class WindowAssignerContext(ABC):
+        """Passed to ``assign_windows``."""
+
         @abstractmethod
-        def get_current_processing_time(self) -> int: ...
+        def get_current_processing_time(self) -> int:
+            """Return the epoch's processing time, in milliseconds."""
 
         @abstractmethod
         def get_runtime_context(self) -> RuntimeContext:
-            """Gives keyed state, of the record's key."""
+            """Return the runtime context, which provides keyed state for the record's key."""
 
     @abstractmethod
-    def assign_windows(self, element: T, timestamp: int, context: WindowAssignerContext) -> Collection[W]: ...
+    def assign_windows(self, element: T, timestamp: int, context: WindowAssignerContext) -> Collection[W]:
+        """Return the windows of a record."""
 
     @abstractmethod
-    def get_default_trigger(self, env: Any) -> Trigger[T, W]: ...
+    def get_default_trigger(self, env: Any) -> Trigger[T, W]:
+        """Return the trigger for windows without a trigger set by the user."""
 
     @abstractmethod
     def get_window_serializer(self) -> WindowSerializer:
-        """TimeWindowSerializer(), CountWindowSerializer() or GlobalWindowSerializer(): which windows it gives."""
+        """Return ``TimeWindowSerializer()``, ``CountWindowSerializer()`` or ``GlobalWindowSerializer()``, depending on
+        the kind of windows it assigns."""
 
     @abstractmethod
     def is_event_time(self) -> bool:
-        """Whether its windows end by the watermark, rather than by the clock."""
+        """Return whether its windows end by the watermark rather than by processing time."""
 
 
 class MergingWindowAssigner(WindowAssigner[T, W]):
-    """An assigner whose windows may become one."""
+    """An assigner whose windows can be merged."""
 
     class MergeCallback(ABC, Generic[W2]):
+        """Receives the merges that ``merge_windows`` decides on."""
+
         @abstractmethod
         def merge(self, to_be_merged: Iterable[W2], merge_result: W2) -> None:
-            """These windows become that one."""
+            """Merge windows into ``merge_result``."""
 
     @abstractmethod
     def merge_windows(self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback[W]) -> None:
-        """Tell `callback` which of these windows, all of one key, are to be merged."""
+        """Call ``callback`` for every group of these windows, all of one key, that must be merged."""
 
 
 class ByEventTime:
-    """What the assigners have in common whose windows end by the watermark."""
+    """Base of assigners whose windows end by the watermark."""
 
     def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
         return EventTimeTrigger()
@@ -86,7 +94,7 @@ class ByEventTime:
 
 
 class ByProcessingTime:
-    """What the assigners have in common whose windows end by the clock."""
+    """Base of assigners whose windows end by processing time."""
 
     def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
         return ProcessingTimeTrigger()
@@ -106,11 +114,11 @@ class _Tumbling(WindowAssigner[Any, TimeWindow]):
 
     def __init__(self, size: int, offset: int = 0) -> None:
         name = type(self).__name__
-        require(size > 0, f"{name} of {size} ms hold no time.", "Give a size of at least a millisecond.")
+        require(size > 0, f"{name} cannot have a size of {size} ms.", "Use a size of at least 1 ms.")
         require(
             abs(offset) < size,
-            f"{name} of {size} ms cannot have an offset of {offset} ms.",
-            "Give an offset that is less than the size.",
+            f"{name} with a size of {size} ms cannot have an offset of {offset} ms.",
+            "Use an offset that is smaller than the size.",
         )
         self.size = size
         self.offset = offset
@@ -126,19 +134,25 @@ class _Tumbling(WindowAssigner[Any, TimeWindow]):
 
 
 class TumblingEventTimeWindows(ByEventTime, _Tumbling):
-    """Windows of one size, one after the other, by the records' timestamps."""
+    """Non-overlapping windows of a fixed size, by the records' timestamps."""
 
     @staticmethod
     def of(size: Length, offset: Length | None = None) -> TumblingEventTimeWindows:
-        """With an offset, windows begin that much after the full hour, say, of UTC."""
+        """Return windows of this size.
+
+        Args:
+            size: Length of a window.
+            offset: Shifts the start of all windows, which are otherwise aligned with 1970-01-01 UTC.
+        """
         return TumblingEventTimeWindows(window_millis(size), window_millis(offset or 0))
 
 
 class TumblingProcessingTimeWindows(ByProcessingTime, _Tumbling):
-    """Windows of one size, one after the other, by the clock of the epoch."""
+    """Non-overlapping windows of a fixed size, by processing time."""
 
     @staticmethod
     def of(size: Length, offset: Length | None = None) -> TumblingProcessingTimeWindows:
+        """Return windows of this size. ``offset`` shifts the start of all windows."""
         return TumblingProcessingTimeWindows(window_millis(size), window_millis(offset or 0))
 
 
@@ -147,12 +161,12 @@ class _Sliding(WindowAssigner[Any, TimeWindow]):
 
     def __init__(self, size: int, slide: int, offset: int = 0) -> None:
         name = type(self).__name__
-        require(size > 0, f"{name} of {size} ms hold no time.", "Give a size of at least a millisecond.")
-        require(slide > 0, f"{name} cannot begin every {slide} ms.", "Give a slide of at least a millisecond.")
+        require(size > 0, f"{name} cannot have a size of {size} ms.", "Use a size of at least 1 ms.")
+        require(slide > 0, f"{name} cannot have a slide of {slide} ms.", "Use a slide of at least 1 ms.")
         require(
             abs(offset) < slide,
-            f"{name} that begin every {slide} ms cannot have an offset of {offset} ms.",
-            "Give an offset that is less than the slide.",
+            f"{name} with a slide of {slide} ms cannot have an offset of {offset} ms.",
+            "Use an offset that is smaller than the slide.",
         )
         self.size = size
         self.slide = slide
@@ -170,18 +184,20 @@ class _Sliding(WindowAssigner[Any, TimeWindow]):
 
 
 class SlidingEventTimeWindows(ByEventTime, _Sliding):
-    """Windows of one size that begin every `slide`, by the records' timestamps: a record is in several."""
+    """Windows of a fixed size that start every ``slide``, by the records' timestamps. A record can be in several."""
 
     @staticmethod
     def of(size: Length, slide: Length, offset: Length | None = None) -> SlidingEventTimeWindows:
+        """Return windows of this size that start every ``slide``. ``offset`` shifts the start of all windows."""
         return SlidingEventTimeWindows(window_millis(size), window_millis(slide), window_millis(offset or 0))
 
 
 class SlidingProcessingTimeWindows(ByProcessingTime, _Sliding):
-    """Windows of one size that begin every `slide`, by the clock of the epoch."""
+    """Windows of a fixed size that start every ``slide``, by processing time."""
 
     @staticmethod
     def of(size: Length, slide: Length, offset: Length | None = None) -> SlidingProcessingTimeWindows:
+        """Return windows of this size that start every ``slide``. ``offset`` shifts the start of all windows."""
         return SlidingProcessingTimeWindows(window_millis(size), window_millis(slide), window_millis(offset or 0))
 
 

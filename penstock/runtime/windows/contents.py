@@ -1,4 +1,4 @@
-"""What a window holds until it fires: one accumulator, or its records."""
+"""The contents of a window until it fires: an accumulator, or its records."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ NAME = "contents"
 
 
 class Combiner:
-    """How records become one accumulator: a reduce or an aggregate function. Pickled with its operator."""
+    """Combines records into an accumulator with a reduce or aggregate function. Pickled with its operator."""
 
     def __init__(self, function: Any, aggregates: bool) -> None:
         self.function = function
         self.aggregates = aggregates
 
     def first(self, value: Any) -> Any:
-        """The accumulator of one record."""
+        """Return the accumulator of a first record."""
         if self.aggregates:
             return self.function.add(value, self.function.create_accumulator())
         return value
 
     @property
     def add(self) -> Callable[[Any, Any], Any]:
-        """(accumulator, record) → accumulator."""
+        """A function (accumulator, record) → accumulator."""
         if self.aggregates:
             add = self.function.add
             return lambda accumulator, value: add(value, accumulator)
@@ -39,7 +39,7 @@ class Combiner:
 
     @property
     def merge(self) -> Callable[[Any, Any], Any]:
-        """(accumulator, accumulator) → accumulator."""
+        """A function (accumulator, accumulator) → accumulator."""
         if self.aggregates:
             return self.function.merge  # type: ignore[no-any-return]
         return getattr(self.function, "reduce", self.function)  # type: ignore[no-any-return]
@@ -49,21 +49,21 @@ class Combiner:
 
 
 class Contents(Protocol):
-    """The contents of the window that the scope is at."""
+    """The contents of the scope's current window."""
 
     def add(self, value: Any, timestamp: int | None) -> None: ...
 
     def fire(self, evaluate: Callable[[list[Any]], None], window: Any) -> None:
-        """Call `evaluate` with what the window's function is to be given, if there is anything."""
+        """Call `evaluate` with the input of the window's function, unless the window is empty."""
 
     def clear(self) -> None: ...
 
     def merge(self, target: bytes, sources: list[bytes]) -> None:
-        """Bring what other slots of the scope hold to `target`."""
+        """Move the contents of other slots of the scope to `target`."""
 
 
 class Accumulated:
-    """One accumulator, whatever the number of records."""
+    """Contents of a single accumulator, for any number of records."""
 
     def __init__(self, scope: Namespaced, combiner: Combiner, value_type: Any) -> None:
         self._scope = scope
@@ -99,7 +99,7 @@ class Accumulated:
 
 
 class Listed:
-    """All records, in the order of arrival."""
+    """Contents of all records, in order of arrival."""
 
     def __init__(self, scope: Namespaced, value_type: Any, name: str = NAME) -> None:
         self._scope = scope
@@ -127,7 +127,7 @@ class Listed:
 
 
 class Evicted(Listed):
-    """All records with their timestamps; when the window fires, an evictor takes some out for good."""
+    """Contents of all records with their timestamps; an evictor removes some of them when the window fires."""
 
     def __init__(self, scope: Namespaced, evictor: Evictor[Any, Any], context: Any, combiner: Combiner | None) -> None:
         super().__init__(scope, Types.PICKLED_BYTE_ARRAY())
@@ -160,7 +160,7 @@ class Evicted(Listed):
 
 
 def _described(kind: type[StateDescriptor], value_type: Any, name: str = NAME) -> StateDescriptor:
-    """A type that is only hinted at is one of how to write; what is not of it is pickled."""
+    """Return a descriptor. A hinted type only chooses the encoding: values that do not match are pickled."""
     if isinstance(value_type, Hinted):
         descriptor = kind(name, value_type.spec)
         descriptor.use_hint(value_type.spec)

@@ -1,4 +1,4 @@
-"""What triggers, evictors, assigners and window functions are given."""
+"""The contexts passed to triggers, evictors, assigners and window functions."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class EvictingContext(_Times, Evictor.EvictorContext):
 
 
 class TriggeringContext(_Times, Trigger.OnMergeContext):
-    """One for all windows of a subtask; the operator sets `name`, that of the window at hand, and the scopes."""
+    """A trigger's context, shared by all windows of a subtask. The operator sets `name`, the current window's name."""
 
     def __init__(self, operator: Operator, runtime_context: RuntimeContext, scopes: Scopes) -> None:
         super().__init__(operator, runtime_context)
         assert operator.overlay is not None
         self.name = b""
         self.merging = False
-        """Whether windows may become one."""
+        """Whether windows can be merged."""
         self.merged: list[bytes] = []
-        """Where windows are merged, the slots of those that were: key and name."""
+        """During a merge, the slots of the merged windows: key and name."""
         self._scope = scopes.trigger
         self._event_timers = operator.overlay.timers["EVENT_TIME"]
         self._clock_timers = operator.overlay.timers["PROCESSING_TIME"]
@@ -89,7 +89,7 @@ class TriggeringContext(_Times, Trigger.OnMergeContext):
 
 
 class WindowContext(Generic[W]):
-    """Given to process window functions: the window, the current times, and the states of the window and the key."""
+    """Passed to process window functions: the window, the current times, and the states of the window and the key."""
 
     def __init__(
         self, operator: Operator, runtime_context: RuntimeContext, window_state: KeyedStateStore, window: W
@@ -100,22 +100,26 @@ class WindowContext(Generic[W]):
         self._window = window
 
     def begin(self, window: W) -> WindowContext[W]:
+        """Set the current window."""
         self._window = window
         return self
 
     def window(self) -> W:
+        """Return the window that is being evaluated."""
         return self._window
 
     def current_processing_time(self) -> int:
+        """Return the epoch's processing time, in milliseconds."""
         return self._operator.moment.processing_time
 
     def current_watermark(self) -> int:
+        """Return the current event-time watermark."""
         return self._operator.watermark
 
     def window_state(self) -> KeyedStateStore:
-        """States of the key and the window; `clear` of the function must clear them."""
+        """Return states of the current key and window. The function's ``clear`` method must clear them."""
         return self._window_state
 
     def global_state(self) -> RuntimeContext:
-        """States of the key, whatever the window."""
+        """Return states of the current key, shared by all its windows."""
         return self._runtime_context

@@ -1,4 +1,4 @@
-"""Windows that no time ends: of so many records, or of all."""
+"""Windows that do not end by time: by number of records, or never."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from penstock.state.descriptors import ValueStateDescriptor
 
 
 class _Counting(WindowAssigner[Any, CountWindow]):
-    """Counts the records of each key. A window that is full is purged: it gets no other record."""
+    """Counts the records of each key. A full window is purged and receives no further records."""
 
     _counter: ValueStateDescriptor
 
     def __init__(self, window_size: int) -> None:
         require(
             type(window_size) is int and window_size > 0,
-            f"Count windows of {window_size!r} records cannot be.",
-            "Give a whole number of at least 1.",
+            f"Count windows cannot have a size of {window_size!r} records.",
+            "Use an int of at least 1.",
         )
         self.window_size = window_size
 
     def _count(self, context: WindowAssigner.WindowAssignerContext) -> int:
-        """How many records the key had before this one."""
+        """Return the number of the key's earlier records, and count this one."""
         state = context.get_runtime_context().get_state(self._counter)
         count: int = state.value() or 0
         state.update(count + 1)
@@ -43,12 +43,13 @@ class _Counting(WindowAssigner[Any, CountWindow]):
 
 
 class CountTumblingWindowAssigner(_Counting):
-    """Each `window_size` records of a key are a window."""
+    """Non-overlapping windows of ``window_size`` records of a key."""
 
     _counter = ValueStateDescriptor("tumble-count-assigner", Types.LONG())
 
     @staticmethod
     def of(window_size: int) -> CountTumblingWindowAssigner:
+        """Return windows of ``window_size`` records."""
         return CountTumblingWindowAssigner(window_size)
 
     def assign_windows(
@@ -61,7 +62,7 @@ class CountTumblingWindowAssigner(_Counting):
 
 
 class CountSlidingWindowAssigner(_Counting):
-    """With every `window_slide` records of a key a window of `window_size` records begins."""
+    """Windows of ``window_size`` records of a key, of which one starts every ``window_slide`` records."""
 
     _counter = ValueStateDescriptor("slide-count-assigner", Types.LONG())
 
@@ -69,13 +70,14 @@ class CountSlidingWindowAssigner(_Counting):
         super().__init__(window_size)
         require(
             type(window_slide) is int and window_slide > 0,
-            f"Count windows cannot begin every {window_slide!r} records.",
-            "Give a whole number of at least 1.",
+            f"Count windows cannot have a slide of {window_slide!r} records.",
+            "Use an int of at least 1.",
         )
         self.window_slide = window_slide
 
     @staticmethod
     def of(window_size: int, window_slide: int) -> CountSlidingWindowAssigner:
+        """Return windows of ``window_size`` records, of which one starts every ``window_slide`` records."""
         return CountSlidingWindowAssigner(window_size, window_slide)
 
     def assign_windows(
@@ -91,10 +93,11 @@ class CountSlidingWindowAssigner(_Counting):
 
 
 class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
-    """All records of a key are one window; without a trigger of your own it never ends."""
+    """One window for all records of a key. It never fires unless you set a trigger."""
 
     @staticmethod
     def create() -> GlobalWindows:
+        """Return the assigner."""
         return GlobalWindows()
 
     def assign_windows(

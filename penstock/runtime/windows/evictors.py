@@ -1,4 +1,4 @@
-"""Evictors: which records a window forgets, before or after its function has seen them."""
+"""Evictors, which remove records from a window before or after its function is called."""
 
 from __future__ import annotations
 
@@ -15,43 +15,49 @@ W = TypeVar("W")
 
 
 class TimestampedValue(NamedTuple):
-    """A record of a window, with its event time where it has one."""
+    """A record of a window, with its event time if it has one."""
 
     value: Any
     timestamp: int | None
 
     def has_timestamp(self) -> bool:
+        """Return whether the record has an event time."""
         return self.timestamp is not None
 
 
 class Evictor(ABC, Generic[T, W]):
-    """Takes out of `elements`, a list in the order of arrival, what the window is to forget."""
+    """Removes records from a window by removing them from ``elements``, a list in order of arrival."""
 
     class EvictorContext(ABC):
-        @abstractmethod
-        def get_current_processing_time(self) -> int: ...
+        """Passed to the methods of an evictor."""
 
         @abstractmethod
-        def get_metric_group(self) -> MetricGroup: ...
+        def get_current_processing_time(self) -> int:
+            """Return the epoch's processing time, in milliseconds."""
 
         @abstractmethod
-        def get_current_watermark(self) -> int: ...
+        def get_metric_group(self) -> MetricGroup:
+            """Return the group in which to register metrics."""
+
+        @abstractmethod
+        def get_current_watermark(self) -> int:
+            """Return the current event-time watermark."""
 
     @abstractmethod
     def evict_before(
         self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
     ) -> None:
-        """Change `elements`, which are `size`, before the window's function is called."""
+        """Remove records from the ``size`` records in ``elements``, before the window's function is called."""
 
     @abstractmethod
     def evict_after(
         self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
     ) -> None:
-        """Change `elements`, which are `size`, after the window's function was called."""
+        """Remove records from the ``size`` records in ``elements``, after the window's function was called."""
 
 
 class _Once(Evictor[Any, Any]):
-    """Evicts either before or after the function, always in the same way."""
+    """Evicts either before or after the function, by the same rule."""
 
     def __init__(self, do_evict_after: bool) -> None:
         self.do_evict_after = do_evict_after
@@ -73,16 +79,19 @@ class _Once(Evictor[Any, Any]):
 
 
 class CountEvictor(_Once):
-    """Keeps the last `max_count` records."""
+    """Keeps the last ``max_count`` records."""
 
     def __init__(self, max_count: int, do_evict_after: bool = False) -> None:
         super().__init__(do_evict_after)
         if type(max_count) is not int or max_count < 0:
-            raise PenstockError(f"CountEvictor cannot keep {max_count!r} records.", fix="Give a whole number.")
+            raise PenstockError(
+                f"CountEvictor cannot keep {max_count!r} records.", fix="Use an int that is not negative."
+            )
         self.max_count = max_count
 
     @staticmethod
     def of(max_count: int, do_evict_after: bool = False) -> CountEvictor:
+        """Return an evictor that keeps the last ``max_count`` records."""
         return CountEvictor(max_count, do_evict_after)
 
     def _evict(self, elements: list[TimestampedValue]) -> None:
@@ -90,7 +99,7 @@ class CountEvictor(_Once):
 
 
 class TimeEvictor(_Once):
-    """Keeps the records that are less than `window_size` older than the newest. Without timestamps it keeps all."""
+    """Keeps records that are less than ``window_size`` older than the newest. Keeps all records without timestamps."""
 
     def __init__(self, window_size: int, do_evict_after: bool = False) -> None:
         super().__init__(do_evict_after)
@@ -98,6 +107,7 @@ class TimeEvictor(_Once):
 
     @staticmethod
     def of(window_size: Time | Duration | int, do_evict_after: bool = False) -> TimeEvictor:
+        """Return an evictor that keeps records less than ``window_size`` older than the newest."""
         return TimeEvictor(to_millis(window_size), do_evict_after)
 
     def _evict(self, elements: list[TimestampedValue]) -> None:
@@ -108,7 +118,7 @@ class TimeEvictor(_Once):
 
 
 class DeltaEvictor(_Once):
-    """Keeps the records that are less than `threshold` from the last one."""
+    """Keeps records whose distance from the last one is less than ``threshold``."""
 
     def __init__(
         self, threshold: float, delta_function: Callable[[Any, Any], float], do_evict_after: bool = False
@@ -119,7 +129,7 @@ class DeltaEvictor(_Once):
 
     @staticmethod
     def of(threshold: float, delta_function: Callable[[Any, Any], float], do_evict_after: bool = False) -> DeltaEvictor:
-        """`delta_function(record, last record)` is the distance."""
+        """Return an evictor that keeps records with ``delta_function(record, last_record)`` below ``threshold``."""
         return DeltaEvictor(threshold, delta_function, do_evict_after)
 
     def _evict(self, elements: list[TimestampedValue]) -> None:

@@ -1,4 +1,4 @@
-"""Which operator runs a windowed operation."""
+"""Chooses the operator for a windowed operation."""
 
 from __future__ import annotations
 

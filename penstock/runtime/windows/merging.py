@@ -1,6 +1,6 @@
-"""Which windows of a key there are where windows merge, and under whose name each has its contents.
+"""The windows of a key, for windows that merge, and the state window that holds the contents of each.
 
-When windows merge, contents stay where one of them had them: only those of the others move.
+When windows merge, the contents of one of them stay in place and the contents of the others move there.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from penstock.runtime.windows.assigners import MergingWindowAssigner
 from penstock.runtime.windows.window import NAME_LENGTH, WindowSerializer
 
 Merge = Callable[[Any, list[Any], Any, list[Any]], None]
-"""Told of a merge: the new window, those it is of, the window that has its contents, those whose move there."""
+"""Called for a merge with the new window, the merged windows, the one that holds the contents, and those that move."""
 
 
 class MergingWindowSet:
-    """The windows of one key, from a value of `window · state window` pairs. `dump` gives the value anew."""
+    """The windows of one key, stored as `window · state window` pairs. `dump` returns the value to store."""
 
     def __init__(self, assigner: MergingWindowAssigner[Any, Any], serializer: WindowSerializer, stored: bytes) -> None:
         self._assigner = assigner
@@ -36,7 +36,7 @@ class MergingWindowSet:
         return list(self._states)
 
     def state_window(self, window: Any) -> Any:
-        """Under whose name the contents of `window` are; None if there is no such window."""
+        """Return the window under whose name the contents of `window` are stored; None if the window is unknown."""
         return self._states.get(window)
 
     def retire(self, window: Any) -> None:
@@ -44,7 +44,7 @@ class MergingWindowSet:
         self.changed = True
 
     def add(self, window: Any, merge: Merge) -> Any:
-        """Add a window and let those merge that now do. The window that it is, or is part of, from now on."""
+        """Add a window, merge windows as necessary, and return the window that now contains it."""
         result = window
         found = _Groups()
         self._assigner.merge_windows([*self._states, *([] if window in self._states else [window])], found)

@@ -1,4 +1,4 @@
-"""The window operator: records in, results of windows out."""
+"""The general window operator."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from penstock.state.serializers import Hinted
 LATE_RECORDS = "numLateRecordsDropped"
 
 NO_END_TIMERS = ValueStateDescriptor("_no timers at ends", bytes)
-"""Holds nothing. That an operator has this state says how its windows were kept."""
+"""Always empty. The presence of this state records how the operator's windows were kept."""
 
 WITH_TIMES = ValueStateDescriptor("_records with times", bytes)
-"""Holds nothing. That an operator has this state says that its windows hold records with timestamps, for an evictor."""
+"""Always empty. The presence of this state records that windows hold records with timestamps, for an evictor."""
 
 
 class WrongTriggerResult(PenstockError):
-    """A trigger gave something that is no TriggerResult."""
+    """A trigger returned something other than a TriggerResult."""
 
 
 class MergedIntoThePast(PenstockError):
-    """An assigner merged windows into one that has ended already."""
+    """An assigner merged windows into one that has already ended."""
 
 
 @dataclass(kw_only=True)
 class WindowDescription:
-    """What the user's program says of a windowed operation. Pickled with the operator."""
+    """The declaration of a windowed operation in the user's program. Pickled with the operator."""
 
     assigner: WindowAssigner[Any, Any]
     trigger: Trigger[Any, Any]
@@ -52,17 +52,17 @@ class WindowDescription:
     allowed_lateness: int
     late_tag: OutputTag | None
     combiner: Combiner | None
-    """None where records are kept as they are."""
+    """None if windows keep their records."""
     value_type: Any
-    """Of the accumulator or the records, for state; a Hinted one may be pickled."""
+    """Type of the accumulator or the records in state; values of a Hinted type can be pickled."""
     call: str = ""
-    """The method of the function: `apply`, `process`, or none, where the combined value is the result."""
+    """The method of the function: `apply` or `process`; empty if the combined value is the result."""
     of_all: bool = False
-    """Whether the function is given no key."""
+    """Whether the function is called without a key."""
 
 
 class WindowOperator(Operator):
-    """Any windows, as the assigner, the trigger and the evictor say."""
+    """Runs windows with any assigner, trigger and evictor."""
 
     keyed = True
 
@@ -88,7 +88,7 @@ class WindowOperator(Operator):
         self.serializer = self.assigner.get_window_serializer()
         self.scopes = Scopes(self.overlay)
         self.former_states = self.scopes.trigger.leftovers()
-        """What other triggers kept, in a former version of the program."""
+        """State of triggers in an earlier version of the program."""
         self.assigner_context = AssignerContext(self, context)
         self.trigger_context = TriggeringContext(self, context, self.scopes)
         self.contents: Contents
@@ -118,26 +118,26 @@ class WindowOperator(Operator):
         self._check_contents()
 
     def _check_contents(self) -> None:
-        """Raise StateTypeChanged if the stored windows were kept for an evictor and these are not, or the reverse."""
+        """Raise StateTypeChanged if an evictor was added to or removed from windows that are stored."""
         overlay, evictor = self.overlay, self.described.evictor
         assert overlay is not None
         with_times = overlay.is_stored(WITH_TIMES.name)
         if evictor is None:
             other = with_times
         else:
-            # Earlier versions did not say so; what they kept without a type is called otherwise.
+            # Earlier versions did not record this; records kept without a type had another schema.
             other = not with_times and overlay.stored_schema(f"{self.scopes.contents.name} {NAME}") == "list any"
         if other:
-            had, has = ("no evictor", "an evictor") if evictor is not None else ("an evictor", "no evictor")
+            had, has = ("without", "with") if evictor is not None else ("with", "without")
             raise StateTypeChanged(
-                f"The stored windows of operator '{self.name}' (uid '{self.uid}') were kept with {had}, and the "
-                f"program has {has}. A window with an evictor keeps the timestamps of its records, others do not.",
-                fix="Restore with the evictor as it was, or give the windows another uid to begin without the stored "
-                "ones.",
+                f"The stored windows of operator '{self.name}' (uid '{self.uid}') were kept {had} an evictor, and the "
+                f"program now runs them {has} one. Only windows with an evictor keep the timestamps of their records.",
+                fix="Restore with the previous evictor setting, or change the uid of the windows to start without the "
+                "stored ones.",
             )
 
     def _sets_timers_at_ends(self) -> bool:
-        """Whether every open window with an accumulator has a timer for its last time: see PaneOperator."""
+        """Return whether every open window with an accumulator has a timer for its last time; see PaneOperator."""
         described = self.described
         return (
             described.combiner is None
@@ -168,10 +168,10 @@ class WindowOperator(Operator):
             self._late(value)
 
     def _add_merging(self, value: Any, timestamp: int, windows: Any) -> bool:
-        """Whether the record was in no window that is still open."""
+        """Add a record to windows that merge. Return whether none of its windows is still open."""
         known = self._merging_set()
         for window in [each for each in known.windows() if self._is_late(each)]:
-            # Kept for a lateness that the program had before.
+            # Kept because of the allowed lateness in an earlier version of the program.
             self._enter(window, known.state_window(window))
             self._forget(window, known)
         skipped = True
@@ -215,7 +215,7 @@ class WindowOperator(Operator):
             known = self._merging_set()
             state_window = known.state_window(window)
             if state_window is None:
-                # The trigger left the timer of a window that is gone.
+                # The trigger did not delete the timer of a window that is gone.
                 return
             self._enter(window, state_window)
         else:
@@ -225,7 +225,7 @@ class WindowOperator(Operator):
                 return
         by_event_time = domain is TimeDomain.EVENT_TIME
         cleanup = self._cleanup_time(window)
-        # A former version of the program may have set the timer: for another lateness, or for windows of another time.
+        # An earlier version of the program might have set the timer, for another lateness or another kind of time.
         decides = by_event_time == self.event_time
         if time > cleanup if decides else self._is_over(cleanup):
             self._forget(window, known)
@@ -243,7 +243,7 @@ class WindowOperator(Operator):
         return cleanup <= (self.watermark if self.event_time else self.moment.processing_time)
 
     def _forget(self, window: Any, known: MergingWindowSet | None) -> None:
-        """Remove all there is of the window at hand."""
+        """Remove all state of the current window."""
         self.contents.clear()
         self.trigger.clear(window, self.trigger_context)
         self._forget_former_states()
@@ -254,7 +254,7 @@ class WindowOperator(Operator):
             self.merged_windows.update(known.dump() or None)
 
     def _forget_former(self, name: bytes) -> None:
-        """Remove a window of a kind that only a former version of the program had."""
+        """Remove a window of a kind that only an earlier version of the program had."""
         assert self.overlay is not None
         assert self.overlay.key is not None
         self.scopes.enter(self.overlay.key, name)
@@ -268,13 +268,13 @@ class WindowOperator(Operator):
             self.former_states.remove(names)
 
     def _records(self) -> Contents:
-        """Where the records of windows are kept that are not combined."""
+        """Return the contents for windows that keep their records."""
         return Listed(self.scopes.contents, self.described.value_type)
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- current window ------------------------------------------------------------------------------------------------
 
     def _enter(self, window: Any, state_window: Any = None) -> None:
-        """Make a window of the current key the one at hand."""
+        """Make a window of the current key the current window."""
         assert self.overlay is not None
         assert self.overlay.key is not None
         encode: Any = self.serializer.encode
@@ -286,8 +286,8 @@ class WindowOperator(Operator):
             return
         if type(result) is not TriggerResult:
             raise WrongTriggerResult(
-                f"{type(self.trigger).__name__} gave {result!r}; a trigger gives a TriggerResult.",
-                fix="Return TriggerResult.CONTINUE where nothing is to happen.",
+                f"{type(self.trigger).__name__} returned {result!r}; a trigger must return a TriggerResult.",
+                fix="Return TriggerResult.CONTINUE to do nothing.",
             )
         if result.is_fire():
             self.contents.fire(lambda values: self._evaluate(window, values), window)
@@ -327,12 +327,12 @@ class WindowOperator(Operator):
         return MergingWindowSet(self.assigner, self.serializer, self.merged_windows.value() or b"")
 
     def _merge(self, window: Any, merged: list[Any], state_window: Any, moved: list[Any]) -> None:
-        """Windows became one: their triggers' states and timers, then their contents."""
+        """Merge windows: the states and timers of their triggers, then their contents."""
         if self._is_late(window):
             raise MergedIntoThePast(
                 f"{type(self.assigner).__name__} merged windows of '{self.name}' (uid '{self.uid}') into {window!r}, "
                 f"which ended before the watermark {self.watermark}.",
-                fix="A merged window must hold all those it is made of.",
+                fix="Make the merged window cover all windows that it replaces.",
             )
         assert self.overlay is not None
         key = self.overlay.key
@@ -357,8 +357,8 @@ class WindowOperator(Operator):
 
     def _no_timestamp(self) -> NoTimestamp:
         return NoTimestamp(
-            f"A record without a timestamp came to '{self.name}' (uid '{self.uid}'), whose windows are of event time.",
-            fix="Call assign_timestamps_and_watermarks(...) before key_by, or use windows of processing time.",
+            f"A record without a timestamp reached '{self.name}' (uid '{self.uid}'), which has event-time windows.",
+            fix="Call assign_timestamps_and_watermarks(...) before key_by, or use processing-time windows.",
             locations=(self.location,),
         )
 

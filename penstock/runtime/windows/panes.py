@@ -1,7 +1,7 @@
-"""The window operator of most jobs: fixed windows of event time that fire once, with one accumulator each.
+"""The window operator of most jobs: fixed event-time windows that fire once, with one accumulator each.
 
-What it does and keeps is what WindowOperator would; only accumulators stay decoded until the epoch ends, and a window
-that opens and ends within an epoch touches no state at all.
+It produces the same results and state as WindowOperator. However, accumulators stay decoded until the epoch ends, and a
+window that opens and ends within an epoch does not touch state.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from penstock.state.weight import MEMBER_BYTES, weigh
 
 
 class _Pane(dict[bytes, Any]):
-    """The accumulators of one window, by key, as far as this epoch has touched them."""
+    """The accumulators of one window, by key, for the keys touched in this epoch."""
 
     def __init__(self, window: TimeWindow, name: bytes) -> None:
         super().__init__()
         self.window = window
         self.name = name
         self.groups: dict[int, bool] = {}
-        """Of the key groups touched, whether they have accumulators of it in state."""
+        """For each key group touched: whether state holds accumulators of the window."""
         self.stored: set[bytes] = set()
-        """The keys that the window had before this epoch: they have an accumulator and a timer in state."""
+        """Keys that the window had before this epoch; they have an accumulator and a timer in state."""
 
 
 _LATE = _Pane(TimeWindow(0, 0), b"")
 
 
 class PaneOperator(WindowOperator):
-    """For tumbling and sliding windows of event time with a reduce or aggregate function and nothing else asked."""
+    """Runs tumbling and sliding event-time windows with a reduce or aggregate function and default settings."""
 
     @staticmethod
     def runs(description: WindowDescription) -> bool:
@@ -72,18 +72,18 @@ class PaneOperator(WindowOperator):
         self._add_to = combiner.function.add if combiner.aggregates else combiner.merge
         self._maximum = self.overlay.max_parallelism
         self._timers = self.overlay.timers["EVENT_TIME"]
-        # What a declared type would bend when it is stored is bent at once: results must not depend on epochs.
+        # Convert to the declared type immediately, as storing would: results must not depend on epoch boundaries.
         declared = described.value_type
         self._bend = None
         if declared is not None and not isinstance(declared, (Hinted, PickledBytesTypeInfo)):
             serializer = serializer_for(declared)
             self._bend, self._exact = _naming_the_state(serializer.check), serializer.exact
         self._panes: dict[int, _Pane] = {}
-        """By the start of their windows."""
+        """Panes by the start of their windows."""
         self._first_end = GREATEST
-        """The least time at which one of them ends."""
+        """The earliest end of their windows."""
         self._former = False
-        """Whether windows may be stored that a former version of the program kept in another way."""
+        """Whether state can hold windows that an earlier version of the program kept differently."""
         self._serializer = TimeWindowSerializer()
         self.overlay.hold(self)
 
@@ -141,7 +141,7 @@ class PaneOperator(WindowOperator):
                 if pane is _LATE:
                     continue
                 if not skipped:
-                    # Each window has its own: a function may change what it is given, or keep it as accumulator.
+                    # Each window needs its own copy: a function can change its input or keep it as accumulator.
                     given = independent(value)
                 skipped = False
                 accumulator = pane.get(key)
@@ -157,7 +157,7 @@ class PaneOperator(WindowOperator):
                 self._late(value)
 
     def _open_pane(self, start: int, time: int) -> _Pane:
-        """The pane of the window that begins at `start`; `_LATE` if the window is over."""
+        """Return the pane of the window that starts at `start`, or `_LATE` if the window has ended."""
         pane = self._panes.get(start)
         if pane is not None:
             return pane
@@ -171,12 +171,12 @@ class PaneOperator(WindowOperator):
         return pane
 
     def _begin(self, pane: _Pane, key: bytes, value: Any) -> None:
-        """The first record of a window and key in this epoch."""
+        """Add the first record of a window and key in this epoch."""
         accumulator = None
         group = key_hash(key) % self._maximum
         stored = pane.groups.get(group)
         if stored is None:
-            # Who has an accumulator has a timer: one look at the group's timers spares one at each key's state.
+            # Every accumulator has a timer: one lookup of the group's timers saves a state lookup for each key.
             stored = pane.groups[group] = self._former or self._timers.is_stored(pane.window.end - 1, group)
         if stored and key not in pane:
             accumulator = self._load(pane, key)
@@ -218,7 +218,7 @@ class PaneOperator(WindowOperator):
         self.mark(watermark, channel)
 
     def _end_windows(self, watermark: int) -> None:
-        """Fire every window that ends by now, in the order of their ends, and forget it."""
+        """Fire every window that has ended, in the order of their ends, and remove it."""
         moment, overlay = self.moment, self.overlay
         assert overlay is not None
         before = moment.timestamp
@@ -234,7 +234,7 @@ class PaneOperator(WindowOperator):
 
     def _fire_taken(self, taken: list[Timer], until: int, overlay: Overlay) -> None:
         stored: dict[bytes, list[bytes]] = {}
-        """By the name of the window, the keys that have it in state."""
+        """Keys that have a window in state, by the window's name."""
         ends: dict[bytes, int] = {}
         former: list[Timer] = []
         for timer in taken:
@@ -259,7 +259,7 @@ class PaneOperator(WindowOperator):
                     pane[key] = self._load(pane, key)
             self.moment.timestamp = pane.window.end - 1
             self._fire_pane(pane, overlay)
-            # Of a very large window not all timers are taken at once: those of keys that have fired must not come.
+            # For a very large window, timers are taken in parts: those of keys that have fired must not fire again.
             for key in sorted(pane.stored.difference(keys)):
                 overlay.key = key
                 self._timers.delete(pane.window.end - 1, name)
@@ -306,7 +306,7 @@ class PaneOperator(WindowOperator):
         return sum(weigh(pane) + MEMBER_BYTES * len(pane.stored) for pane in self._panes.values())
 
     def flush(self) -> None:
-        """What windows still hold becomes state, with a timer for each key that is new to a window."""
+        """Write the accumulators to state, and set a timer for each key that is new to a window."""
         overlay, state, scope, register = self.overlay, self._state, self.scopes.contents, self._timers.register
         assert overlay is not None
         for pane in self._panes.values():

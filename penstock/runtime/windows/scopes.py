@@ -1,4 +1,4 @@
-"""The states of one window of one key: its contents, its trigger's and its function's."""
+"""The states of one window of one key: its contents, its trigger's state and its function's state."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from penstock.state.overlay import Overlay
 
 
 class NotMergeable(PenstockError):
-    """State was asked for, or to be merged, that has no meaning where windows merge."""
+    """A state that cannot be merged was requested or merged, for windows that merge."""
 
 
 class Scopes:
-    """Three scopes of state names, so that what a trigger and a function call their states never collides."""
+    """Three scopes of state names, which keep the states of contents, trigger and function apart."""
 
     def __init__(self, overlay: Overlay) -> None:
         self.contents = Namespaced(overlay, "window", NAME_LENGTH)
@@ -30,7 +30,7 @@ class Scopes:
         self.function = Namespaced(overlay, "window function", NAME_LENGTH)
 
     def enter(self, key: bytes, window: bytes, state_window: bytes | None = None) -> None:
-        """Make a window the current one. `state_window`: under whose name its contents are, if not its own."""
+        """Make a window current. `state_window` holds its contents, if it is not the window itself."""
         slot = key + window
         self.trigger.key = self.function.key = slot
         self.contents.key = slot if state_window is None else key + state_window
@@ -40,7 +40,7 @@ class Scopes:
 
 
 class KeyedStateStore(StateGetters):
-    """States of the window at hand. Clear them in the function's `clear`: nobody else does."""
+    """States of the current window. The function's ``clear`` method must clear them; nothing else does."""
 
     def __init__(self, scope: Namespaced, merging: bool) -> None:
         self._scope = scope
@@ -49,15 +49,15 @@ class KeyedStateStore(StateGetters):
     def _register(self, descriptor: StateDescriptor) -> Any:
         if self._merging:
             raise NotMergeable(
-                f"Per-window state '{descriptor.name}' was asked for, but the windows merge, and nobody could say how "
-                f"the states of two become one.",
-                fix="Use global_state(), which is the key's.",
+                f"Per-window state '{descriptor.name}' was requested, but these windows merge, and per-window states "
+                f"cannot be merged.",
+                fix="Use global_state(), which belongs to the key.",
             )
         return self._scope.register(descriptor)
 
 
 def merge_states(state: Any, scope: Namespaced, target: bytes, sources: list[bytes]) -> None:
-    """Bring what the `sources` hold of a state to `target`; all are keys of the scope, which is left at the target."""
+    """Move a state from the `sources` to `target`. All are keys of the scope, which is left at the target."""
     for source in sources:
         scope.key = source
         if isinstance(state, ListState):
@@ -69,14 +69,14 @@ def merge_states(state: Any, scope: Namespaced, target: bytes, sources: list[byt
             _merge_value(state, scope, target)
         else:
             raise NotMergeable(
-                "merge_partitioned_state was asked to merge a state that cannot be.",
+                "merge_partitioned_state was called with a state that cannot be merged.",
                 fix="Use a ReducingStateDescriptor, AggregatingStateDescriptor or ListStateDescriptor.",
             )
     scope.key = target
 
 
 def _merge_value(state: Any, scope: Namespaced, target: bytes) -> None:
-    # Of an aggregating state `value` is the accumulator, where `get` would be its result.
+    # For an aggregating state, `value` is the accumulator; `get` would return the result.
     moved = state.value()
     state.clear()
     scope.key = target

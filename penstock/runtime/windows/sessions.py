@@ -1,4 +1,4 @@
-"""Sessions: windows that grow while records come, and end with a gap."""
+"""Session windows, which grow while records arrive and end after a gap."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from penstock.runtime.windows.window import TimeWindow
 
 
 class SessionWindowTimeGapExtractor(ABC):
-    """Says for each record how long after it a session stays open."""
+    """Returns, for each record, how long a session stays open after it."""
 
     @abstractmethod
     def extract(self, element: Any) -> int:
-        """In milliseconds, more than 0."""
+        """Return the gap in milliseconds, greater than 0."""
 
 
 class _Sessions(MergingWindowAssigner[Any, TimeWindow]):
@@ -32,7 +32,7 @@ class _Sessions(MergingWindowAssigner[Any, TimeWindow]):
 
     def __init__(self, session_gap: int) -> None:
         name = type(self).__name__
-        require(session_gap > 0, f"{name} cannot have a gap of {session_gap} ms.", "Give at least a millisecond.")
+        require(session_gap > 0, f"{name} cannot have a gap of {session_gap} ms.", "Use a gap of at least 1 ms.")
         self.session_gap = session_gap
 
     def assign_windows(
@@ -51,30 +51,34 @@ class _Sessions(MergingWindowAssigner[Any, TimeWindow]):
 
 
 class EventTimeSessionWindows(ByEventTime, _Sessions):
-    """Sessions: records of a key that are less than the gap apart, by their timestamps."""
+    """Sessions of records of a key that are less than the gap apart, by their timestamps."""
 
     @staticmethod
     def with_gap(size: Length) -> EventTimeSessionWindows:
+        """Return sessions with a fixed gap."""
         return EventTimeSessionWindows(window_millis(size))
 
     @staticmethod
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
     ) -> DynamicEventTimeSessionWindows:
+        """Return sessions with a gap computed from each record."""
         return DynamicEventTimeSessionWindows(extractor)
 
 
 class ProcessingTimeSessionWindows(ByProcessingTime, _Sessions):
-    """Sessions by the clock of the epoch."""
+    """Sessions of records of a key that are less than the gap apart, by processing time."""
 
     @staticmethod
     def with_gap(size: Length) -> ProcessingTimeSessionWindows:
+        """Return sessions with a fixed gap."""
         return ProcessingTimeSessionWindows(window_millis(size))
 
     @staticmethod
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
     ) -> DynamicProcessingTimeSessionWindows:
+        """Return sessions with a gap computed from each record."""
         return DynamicProcessingTimeSessionWindows(extractor)
 
 
@@ -85,8 +89,8 @@ class _DynamicSessions(MergingWindowAssigner[Any, TimeWindow]):
         extractor = session_window_time_gap_extractor
         require(
             isinstance(extractor, SessionWindowTimeGapExtractor) or callable(extractor),
-            f"{type(self).__name__} need a function that says the gap of a record, not {type(extractor).__name__}.",
-            "Give a SessionWindowTimeGapExtractor or a function of the record.",
+            f"{type(self).__name__} need a function that returns the gap of a record, not {type(extractor).__name__}.",
+            "Pass a SessionWindowTimeGapExtractor or a function of the record.",
         )
         self.extractor = extractor
         self._gap: Callable[[Any], Any] = getattr(extractor, "extract", extractor)  # type: ignore[arg-type]
@@ -97,8 +101,8 @@ class _DynamicSessions(MergingWindowAssigner[Any, TimeWindow]):
         now, gap = self._now(timestamp, context), self._gap(element)
         if type(gap) is not int or gap <= 0:
             raise BadWindows(
-                f"{type(self.extractor).__name__} gave {gap!r} as the gap of a session.",
-                fix="Give a whole number of milliseconds, more than 0.",
+                f"{type(self.extractor).__name__} returned {gap!r} as the gap of a session.",
+                fix="Return an int greater than 0, in milliseconds.",
             )
         return [TimeWindow(now, now + gap)]
 
@@ -112,20 +116,22 @@ class _DynamicSessions(MergingWindowAssigner[Any, TimeWindow]):
 
 
 class DynamicEventTimeSessionWindows(ByEventTime, _DynamicSessions):
-    """Sessions whose gap is another for each record, by the records' timestamps."""
+    """Sessions with a different gap for each record, by the records' timestamps."""
 
     @staticmethod
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
     ) -> DynamicEventTimeSessionWindows:
+        """Return sessions with a gap computed from each record."""
         return DynamicEventTimeSessionWindows(extractor)
 
 
 class DynamicProcessingTimeSessionWindows(ByProcessingTime, _DynamicSessions):
-    """Sessions whose gap is another for each record, by the clock of the epoch."""
+    """Sessions with a different gap for each record, by processing time."""
 
     @staticmethod
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
     ) -> DynamicProcessingTimeSessionWindows:
+        """Return sessions with a gap computed from each record."""
         return DynamicProcessingTimeSessionWindows(extractor)

@@ -1,4 +1,4 @@
-"""Triggers: when a window gives its result."""
+"""Triggers, which decide when a window emits its result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ W = TypeVar("W")
 
 
 class TriggerResult(Enum):
-    """What becomes of a window: whether its function is called, and whether its contents are thrown away."""
+    """What happens to a window: whether its function is called, and whether its contents are discarded."""
 
     CONTINUE = (False, False)
     FIRE_AND_PURGE = (True, True)
@@ -28,70 +28,82 @@ class TriggerResult(Enum):
     PURGE = (False, True)
 
     def is_fire(self) -> bool:
+        """Return whether the window's function is called."""
         return self.value[0]
 
     def is_purge(self) -> bool:
+        """Return whether the window's contents are discarded."""
         return self.value[1]
 
 
 class Trigger(ABC, Generic[T, W]):
-    """Asked with every record of a window and every timer it set. What it must remember belongs in state."""
+    """Called for every record of a window and every timer that it set. Must keep everything it remembers in state."""
 
     class TriggerContext(ABC):
-        """The current times, and the timers and states of the window at hand, which are the trigger's alone."""
+        """The current times, and the trigger's own timers and states for the current window."""
 
         @abstractmethod
-        def get_current_processing_time(self) -> int: ...
+        def get_current_processing_time(self) -> int:
+            """Return the epoch's processing time, in milliseconds."""
 
         @abstractmethod
-        def get_metric_group(self) -> MetricGroup: ...
+        def get_metric_group(self) -> MetricGroup:
+            """Return the group in which to register metrics."""
 
         @abstractmethod
-        def get_current_watermark(self) -> int: ...
+        def get_current_watermark(self) -> int:
+            """Return the current event-time watermark."""
 
         @abstractmethod
-        def register_processing_time_timer(self, time: int) -> None: ...
+        def register_processing_time_timer(self, time: int) -> None:
+            """Call ``on_processing_time`` in the first epoch at or after this time."""
 
         @abstractmethod
-        def register_event_time_timer(self, time: int) -> None: ...
+        def register_event_time_timer(self, time: int) -> None:
+            """Call ``on_event_time`` when the watermark reaches this time."""
 
         @abstractmethod
-        def delete_processing_time_timer(self, time: int) -> None: ...
+        def delete_processing_time_timer(self, time: int) -> None:
+            """Delete the window's processing-time timer for this time, if it exists."""
 
         @abstractmethod
-        def delete_event_time_timer(self, time: int) -> None: ...
+        def delete_event_time_timer(self, time: int) -> None:
+            """Delete the window's event-time timer for this time, if it exists."""
 
         @abstractmethod
-        def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any: ...
+        def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
+            """Return the trigger's state for the current key and window."""
 
     class OnMergeContext(TriggerContext):
+        """Passed to ``on_merge``."""
+
         @abstractmethod
         def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
-            """Bring together what the merged windows have in this state: a reducing, aggregating or list state."""
+            """Merge the merged windows' values of a reducing, aggregating or list state."""
 
     @abstractmethod
     def on_element(self, element: T, timestamp: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """A record was added to the window."""
+        """React to a record that was added to the window."""
 
     @abstractmethod
     def on_processing_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """A timer of the clock that was set for the window is due."""
+        """React to a processing-time timer that was set for the window."""
 
     @abstractmethod
     def on_event_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """A timer of the watermark that was set for the window is due."""
+        """React to an event-time timer that was set for the window."""
 
     def can_merge(self) -> bool:
-        """Whether it works with windows that merge, such as sessions."""
+        """Return whether the trigger supports windows that merge, such as sessions."""
         return False
 
     @abstractmethod
     def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
-        """Windows became this one: bring their states together and set its timers. Theirs are then cleared."""
+        """Merge the states of windows into this one, and set its timers. The merged windows are cleared afterwards."""
 
     @abstractmethod
     def clear(self, window: W, ctx: Trigger.TriggerContext) -> None:
-        """The window is gone: clear the states and delete the timers of it."""
+        """Clear the states and delete the timers of a window that is removed."""
 
 
 def _least(first: int, second: int) -> int:
@@ -107,7 +119,7 @@ _COUNT = ReducingStateDescriptor("count", _sum, Types.LONG())
 
 
 class _Quiet(Trigger[T, W]):
-    """Does nothing of its own accord."""
+    """Base of triggers that do nothing by default."""
 
     def on_element(self, element: T, timestamp: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
         return TriggerResult.CONTINUE
@@ -126,14 +138,15 @@ class _Quiet(Trigger[T, W]):
 
 
 class NeverTrigger(_Quiet[Any, Window]):
-    """Never fires: the default of global windows."""
+    """Never fires. The default trigger of global windows."""
 
 
 class EventTimeTrigger(_Quiet[Any, Window]):
-    """Fires when the watermark passes the end of the window, then with every late record that is allowed."""
+    """Fires when the watermark passes the end of the window, and again for every late record within the lateness."""
 
     @staticmethod
     def create() -> EventTimeTrigger:
+        """Return the trigger."""
         return EventTimeTrigger()
 
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
@@ -157,10 +170,11 @@ class EventTimeTrigger(_Quiet[Any, Window]):
 
 
 class ProcessingTimeTrigger(_Quiet[Any, Window]):
-    """Fires in the first epoch whose clock has passed the end of the window."""
+    """Fires in the first epoch whose processing time has passed the end of the window."""
 
     @staticmethod
     def create() -> ProcessingTimeTrigger:
+        """Return the trigger."""
         return ProcessingTimeTrigger()
 
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
@@ -185,7 +199,7 @@ class _Continuous(_Quiet[Any, Window]):
     def __init__(self, interval: int) -> None:
         if interval <= 0:
             raise PenstockError(
-                f"{type(self).__name__} cannot fire every {interval} ms.", fix="Give at least a millisecond."
+                f"{type(self).__name__} cannot fire every {interval} ms.", fix="Use an interval of at least 1 ms."
             )
         self.interval = interval
 
@@ -198,18 +212,19 @@ class _Continuous(_Quiet[Any, Window]):
         return following
 
     def _is_former(self, time: int, ctx: Trigger.TriggerContext) -> bool:
-        """Whether a former version of the program, with another interval, set the timer that the state names.
+        """Return whether an earlier version of the program, with another interval, set the timer named in the state.
 
-        Where windows merge, one that was set for the end of a part is as good as any.
+        For windows that merge, a timer set for the end of a merged window is as good as any other.
         """
         return time % self.interval != 0 and not getattr(ctx, "merging", True)
 
 
 class ContinuousEventTimeTrigger(_Continuous):
-    """Fires every `interval` of event time, and at the end of the window."""
+    """Fires every ``interval`` of event time, and at the end of the window."""
 
     @staticmethod
     def of(interval: Time | Duration | int) -> ContinuousEventTimeTrigger:
+        """Return a trigger that fires every ``interval``."""
         return ContinuousEventTimeTrigger(to_millis(interval))
 
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
@@ -221,7 +236,7 @@ class ContinuousEventTimeTrigger(_Continuous):
         if following is None:
             ctx.register_event_time_timer(self._next(timestamp - timestamp % self.interval, window, state))
         elif following <= ctx.get_current_watermark():
-            # Another trigger of a former version of the program may have had the timer.
+            # In an earlier version of the program, the timer might have belonged to another trigger.
             ctx.register_event_time_timer(following)
         return TriggerResult.CONTINUE
 
@@ -233,7 +248,7 @@ class ContinuousEventTimeTrigger(_Continuous):
             return TriggerResult.CONTINUE
         state.clear()
         if window.max_timestamp() == ctx.get_current_watermark() == GREATEST:
-            # The input has ended and the window never does: what it holds will not change until the last timer.
+            # The input has ended and the window never does: its contents do not change until the last timer.
             return TriggerResult.FIRE
         if self._is_former(time, ctx):
             ctx.register_event_time_timer(self._next(time - time % self.interval, window, state))
@@ -257,10 +272,11 @@ class ContinuousEventTimeTrigger(_Continuous):
 
 
 class ContinuousProcessingTimeTrigger(_Continuous):
-    """Fires every `interval` of the clock, in the first epoch that has reached it."""
+    """Fires every ``interval`` of processing time, in the first epoch at or after each interval."""
 
     @staticmethod
     def of(interval: Time | Duration | int) -> ContinuousProcessingTimeTrigger:
+        """Return a trigger that fires every ``interval``."""
         return ContinuousProcessingTimeTrigger(to_millis(interval))
 
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
@@ -302,17 +318,18 @@ class ContinuousProcessingTimeTrigger(_Continuous):
 
 
 class CountTrigger(_Quiet[Any, Window]):
-    """Fires with every `window_size` records of a window."""
+    """Fires after every ``window_size`` records of a window."""
 
     def __init__(self, window_size: int) -> None:
         if type(window_size) is not int or window_size < 1:
             raise PenstockError(
-                f"CountTrigger cannot fire every {window_size!r} records.", fix="Give a whole number of at least 1."
+                f"CountTrigger cannot fire every {window_size!r} records.", fix="Use an int of at least 1."
             )
         self.window_size = window_size
 
     @staticmethod
     def of(window_size: int) -> CountTrigger:
+        """Return a trigger that fires after every ``window_size`` records."""
         return CountTrigger(window_size)
 
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
@@ -335,7 +352,7 @@ class CountTrigger(_Quiet[Any, Window]):
 
 
 class DeltaTrigger(_Quiet[Any, Window]):
-    """Fires with a record that is further than `threshold` from the one it fired with before."""
+    """Fires for a record whose distance from the record of the last firing exceeds ``threshold``."""
 
     def __init__(self, threshold: float, delta_function: Callable[[Any, Any], float], type_info: Any = None) -> None:
         self.threshold = threshold
@@ -344,7 +361,13 @@ class DeltaTrigger(_Quiet[Any, Window]):
 
     @staticmethod
     def of(threshold: float, delta_function: Callable[[Any, Any], float], type_info: Any = None) -> DeltaTrigger:
-        """`delta_function(old, new)` is the distance; `type_info` the type of the records, which are else pickled."""
+        """Return the trigger.
+
+        Args:
+            threshold: Largest distance that does not fire.
+            delta_function: Called with the old and the new record; returns their distance.
+            type_info: Type of the records in state; pickled if omitted.
+        """
         return DeltaTrigger(threshold, delta_function, type_info)
 
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
@@ -362,13 +385,14 @@ class DeltaTrigger(_Quiet[Any, Window]):
 
 
 class PurgingTrigger(Trigger[Any, Any]):
-    """Throws the contents of a window away whenever the trigger within fires."""
+    """Discards the contents of a window whenever the nested trigger fires."""
 
     def __init__(self, nested_trigger: Trigger[Any, Any]) -> None:
         self.nested_trigger = nested_trigger
 
     @staticmethod
     def of(nested_trigger: Trigger[Any, Any]) -> PurgingTrigger:
+        """Return a trigger that purges whenever ``nested_trigger`` fires."""
         return PurgingTrigger(nested_trigger)
 
     def on_element(self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:

@@ -1,4 +1,4 @@
-"""Windows: the parts into which a key's records are grouped, and how they are named in state."""
+"""Windows, which group the records of a key, and their names in state."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from penstock.runtime.windows.assigners import MergingWindowAssigner
 
 NAME_LENGTH = 16
-"""Every window is named by this many bytes, in the order of the windows."""
+"""Every window is named by this many bytes, which sort in the order of the windows."""
 
 _PAIR = struct.Struct(">QQ")
 _BIAS = 2**63
-"""Added to a time, so that negative ones sort before the others."""
+"""Added to a time to make negative times sort first."""
 
 
 class Window(ABC):
-    """A part of a key's records. Windows of one kind that are equal are one window."""
+    """A group of a key's records. Two equal windows of one kind are the same window."""
 
     @abstractmethod
     def max_timestamp(self) -> int:
-        """The last time that belongs to it."""
+        """Return the last timestamp that belongs to the window."""
 
 
 class TimeWindow(Window):
-    """The times from `start` to just before `end`, in milliseconds."""
+    """The times from ``start`` (inclusive) to ``end`` (exclusive), in milliseconds."""
 
     __slots__ = ("end", "start")
 
@@ -42,21 +42,21 @@ class TimeWindow(Window):
         return self.end - 1
 
     def intersects(self, other: TimeWindow) -> bool:
-        """Whether they overlap or touch."""
+        """Return whether the windows overlap or touch."""
         return self.start <= other.end and self.end >= other.start
 
     def cover(self, other: TimeWindow) -> TimeWindow:
-        """The smallest window that holds both."""
+        """Return the smallest window that covers both."""
         return TimeWindow(min(self.start, other.start), max(self.end, other.end))
 
     @staticmethod
     def get_window_start_with_offset(timestamp: int, offset: int, window_size: int) -> int:
-        """Where the window of this size begins that holds `timestamp`, if one begins at `offset`."""
+        """Return the start of the window that contains ``timestamp``, for windows aligned with ``offset``."""
         return timestamp - (timestamp - offset) % window_size
 
     @staticmethod
     def merge_windows(windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback[TimeWindow]) -> None:
-        """Tell `callback` of every group of windows that overlap or touch."""
+        """Call ``callback`` for every group of windows that overlap or touch."""
         merged: list[tuple[TimeWindow, set[TimeWindow]]] = []
         for window in sorted(windows):
             if merged and merged[-1][0].intersects(window):
@@ -86,7 +86,7 @@ class TimeWindow(Window):
 
 
 class CountWindow(Window):
-    """A run of a key's records; `id` is its number, from 0 on."""
+    """A run of a key's records; ``id`` is its index, starting at 0."""
 
     __slots__ = ("id",)
 
@@ -107,10 +107,11 @@ class CountWindow(Window):
 
 
 class GlobalWindow(Window):
-    """The one window of all records."""
+    """The single window of all records."""
 
     @staticmethod
     def get() -> GlobalWindow:
+        """Return the global window."""
         return _GLOBAL
 
     def max_timestamp(self) -> int:
@@ -130,22 +131,22 @@ _GLOBAL = GlobalWindow()
 
 
 class WrongWindow(PenstockError):
-    """An assigner gave something that is no window of the kind it says, or one beyond all times."""
+    """An assigner returned something other than the declared kind of window, or one outside the range of times."""
 
 
 class TimeWindowSerializer:
-    """How time windows are named in state."""
+    """Encodes the names of time windows in state."""
 
     def encode(self, window: TimeWindow) -> bytes:
         try:
             return _PAIR.pack(window.start + _BIAS, window.end + _BIAS)
         except struct.error:
             raise WrongWindow(
-                f"A record is in {window!r}, but times go from -2**63 to 2**63 - 1.",
-                fix="Look at the timestamp of the record: it is in milliseconds since 1970. Or make windows smaller.",
+                f"A record is in {window!r}, but times range from -2**63 to 2**63 - 1.",
+                fix="Check that the record's timestamp is in milliseconds since 1970-01-01, or use smaller windows.",
             ) from None
         except (AttributeError, TypeError):
-            raise _wrong(window, "TimeWindow whose start and end are milliseconds of 64 bits") from None
+            raise _wrong(window, "TimeWindow whose start and end are ints of at most 64 bits") from None
 
     def decode(self, name: bytes) -> TimeWindow:
         start, end = _PAIR.unpack(name)
@@ -153,20 +154,20 @@ class TimeWindowSerializer:
 
 
 class CountWindowSerializer:
-    """How count windows are named in state."""
+    """Encodes the names of count windows in state."""
 
     def encode(self, window: CountWindow) -> bytes:
         try:
             return _PAIR.pack(window.id + _BIAS, 0)
         except (struct.error, AttributeError, TypeError):
-            raise _wrong(window, "CountWindow whose id is an int of 64 bits") from None
+            raise _wrong(window, "CountWindow whose id is an int of at most 64 bits") from None
 
     def decode(self, name: bytes) -> CountWindow:
         return CountWindow(_PAIR.unpack(name)[0] - _BIAS)
 
 
 class GlobalWindowSerializer:
-    """How the global window is named in state."""
+    """Encodes the name of the global window in state."""
 
     def encode(self, window: GlobalWindow) -> bytes:
         if not isinstance(window, GlobalWindow):
@@ -182,6 +183,6 @@ WindowSerializer = TimeWindowSerializer | CountWindowSerializer | GlobalWindowSe
 
 def _wrong(window: Any, expected: str) -> WrongWindow:
     return WrongWindow(
-        f"A window assigner gave {window!r}; by its get_window_serializer it gives a {expected}.",
-        fix="Give such a window, or the serializer of the windows it gives.",
+        f"A window assigner returned {window!r}; according to its get_window_serializer it must return a {expected}.",
+        fix="Return such a window, or change get_window_serializer to match the windows.",
     )
