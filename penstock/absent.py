@@ -97,6 +97,8 @@ class AbsentMember:
     def __init__(self, name: str, text: str) -> None:
         self.name = name
         self.text = text
+        # Keeps Sphinx from listing the member in the API reference.
+        self.__doc__ = f"{text}\n\n:meta private:"
 
     def __get__(self, instance: object, owner: type) -> NoReturn:
         raise AbsentAttribute(_message(f"{owner.__name__}.{self.name}", self.text))

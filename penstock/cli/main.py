@@ -56,7 +56,7 @@ def run(
             "-n",
             "--allow-non-restored-state",
             "--allowNonRestoredState",
-            help="Drop state of the savepoint that the program no longer has.",
+            help="Drop savepoint state that the program no longer declares.",
         ),
     ] = False,
     claim_mode: Annotated[

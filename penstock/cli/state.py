@@ -17,7 +17,7 @@ state_app = typer.Typer(
 )
 _PATH = typer.Argument(help="A savepoint, or a job's folder below state.checkpoints.dir, as a path or URI.")
 _UID = typer.Argument(help="The operator's uid.")
-_STATE = typer.Argument(help="The state's name, or timers.")
+_STATE = typer.Argument(help="The state's name, or 'timers'.")
 _JSON = typer.Option("--json", help="Print the result as JSON.")
 
 

@@ -16,8 +16,8 @@ class TwoPhaseCommitSinkFunction(Function):
     If the epoch fails before ``pre_commit``, the task calls ``abort``.
 
     ``begin_transaction`` returns the *handle* of the transaction: strings, numbers, lists, dicts, or the dataclass in
-    its return annotation. Only the handle reaches the driver. It must contain a random part, because no two attempts
-    can share a handle.
+    its return annotation. Only the handle reaches the driver. It must contain a random part, because two
+    attempts must never share a handle.
 
     The driver calls the remaining methods on a separate object that was not opened, so create connections lazily:
 

@@ -60,7 +60,7 @@ class JobHarness:
         storage: The storage of another harness, whose last checkpoint this one resumes from, at any parallelism.
         settings: The driver's settings.
         from_savepoint: The path of a savepoint to start from.
-        allow_non_restored_state: Whether to drop state of the savepoint that the program no longer has.
+        allow_non_restored_state: Whether to drop savepoint state that the program no longer declares.
         claim_mode: Who owns the savepoint after the restore.
         commits_late: Whether sinks that commit concurrently with the next epoch wait until its tasks are done.
         main: The imported module of a program that normally runs as ``__main__``. Its functions and classes reach tasks
