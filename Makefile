@@ -27,7 +27,7 @@ help:
 	@echo 'make test      run the tests; ARGS="-k name" is passed to pytest'
 	@echo 'make test-long run the tests that take long or kill processes'
 	@echo 'make coverage  run the tests that need no JVM and report code coverage'
-	@echo 'make lint      check style, types and import layers'
+	@echo 'make lint      check style, types, import layers and prose'
 	@echo 'make format    format the code'
 	@echo 'make bench     run the benchmark; CHECK=1 passes --check'
 	@echo 'make bench-batch  compare a bounded job as a batch and as a stream'
@@ -77,6 +77,7 @@ lint: $(STAMP)
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports --no-logo
+	$(PY) -m scripts.prose
 
 format: $(STAMP)
 	$(PY) -m ruff check --fix
@@ -139,16 +140,16 @@ browser:
 
 # See scripts/class_archive.py: creating it takes 40 s of CPU once, and saves 7 s for each JVM that tests start.
 $(CLASSES): $(STAMP) scripts/class_archive.py
-	@echo "Keeping Spark's classes in $@: 180 MB on disk."
-	@$(PY) -m scripts.class_archive $@ || echo 'Not kept; the tests take longer without.'
+	@echo "Archiving Spark's classes in $@ (180 MB), so that JVMs start faster."
+	@$(PY) -m scripts.class_archive $@ || echo 'No archive was created; the tests take longer without it.'
 
 # Order-only: Java is checked each time, before any download, but does not trigger a reinstallation.
 $(STAMP): pyproject.toml constraints.txt | java
 	@$(PYTHON) $(NEW_ENOUGH) || { echo 'Penstock needs Python 3.11 or later; $(PYTHON) is older or missing.' \
 		'If you have one, run: make install PYTHON=/path/to/python3' >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo '$(PYTHON) cannot make a virtual environment.' \
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo '$(PYTHON) cannot create a virtual environment.' \
 		'On Debian and Ubuntu run: sudo apt-get install -y python3-venv' >&2; exit 1; }
-	@echo 'Setting up $(VENV): a download of about 630 MB, mostly PySpark, and 1 GB on disk. This takes a minute or more.'
+	@echo 'Setting up $(VENV): a download of about 630 MB, mostly PySpark, and 1.5 GB on disk. This takes a minute or more.'
 	@$(PYTHON) -m venv $(VENV)
 	@$(PY) -m pip install -q --no-input --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@

@@ -25,7 +25,7 @@ exclude_patterns = ["reference/error-notes.md"]
 # Single backticks in docstrings.
 default_role = "literal"
 
-# Headings of three levels are targets of links, in the pages and on GitHub alike.
+# Headings are targets of links, as on Git hosts.
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
 

@@ -11,8 +11,8 @@ __all__ = ["RenamedFrom", "former_names"]
 class RenamedFrom:
     """Annotation that gives a renamed field its former names: ``amount: Annotated[float, RenamedFrom("price")]``.
 
-    State stored under a former name is then read into the field (docs/operate/upgrades.md). The annotation can stay in place
-    after the migration: it has no effect on state that already uses the current name.
+    State stored under a former name is then read into the field (docs/operate/upgrades.md). The annotation can stay in
+    place after the migration: it has no effect on state that already uses the current name.
     """
 
     __slots__ = ("names",)

@@ -33,7 +33,7 @@ class BadMetric(PenstockError):
 
 
 class Metric:
-    """Base class of metrics. A metric belongs to one instance of a function and is not state; see docs/run/monitoring.md."""
+    """Base class of metrics: a metric belongs to one instance of a function. See docs/run/monitoring.md."""
 
     _kind = ""
 

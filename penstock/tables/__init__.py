@@ -1,4 +1,6 @@
-"""Read the state of savepoints and checkpoints as tables, and write savepoints from tables. See docs/query/state-tables.md.
+"""Read the state of savepoints and checkpoints as tables, and write savepoints from tables.
+
+See docs/query/state-tables.md.
 
 ::
 
