@@ -30,6 +30,7 @@ from penstock.common.options.program import (
     SEGMENT_SIZE,
 )
 from penstock.common.overridden import ProgramConfiguration
+from penstock.common.spark_submit import started_by_spark_submit
 from penstock.common.type_parameters import T
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
@@ -124,7 +125,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         cores = re.fullmatch(
             r"local(?:\[(\*|\d+).*\])?", self._configuration.get_string("spark.master", DEFAULT_MASTER)
         )
-        if cores is None:
+        if cores is None or started_by_spark_submit():
             return int(self.spark.sparkContext.defaultParallelism)
         return os.cpu_count() or 1 if cores[1] == "*" else int(cores[1] or 1)
 

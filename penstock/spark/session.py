@@ -13,11 +13,13 @@ from importlib.resources import files
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock.common.console import above_status
 from penstock.common.options.program import DEFAULT_MASTER
+from penstock.common.spark_submit import started_by_spark_submit
 from penstock.errors import PenstockError
 from penstock.spark.jvm import end_quietly
 from penstock.spark.lost import brief
@@ -107,7 +109,8 @@ def start_session(overrides: dict[str, str]) -> SparkSession:
     if active is not None:
         check_session(active)
         return active
-    conf = {**default_conf(overrides.get("spark.master", DEFAULT_MASTER)), **overrides}
+    given = {**_submitted_conf(), **overrides}
+    conf = {**default_conf(given.get("spark.master", DEFAULT_MASTER)), **given}
     check_before_start(conf)
     os.environ.setdefault("PYSPARK_PYTHON", conf["spark.pyspark.python"])
     if conf["spark.master"].startswith("local"):
@@ -135,6 +138,14 @@ def start_session(overrides: dict[str, str]) -> SparkSession:
     end_quietly(session.sparkContext)
     check_session(session)
     return session
+
+
+def _submitted_conf() -> dict[str, str]:
+    """Return the settings of the command line of `spark-submit`, if it started the program."""
+    if not started_by_spark_submit():
+        return {}
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
 
 
 def quiet_bridge() -> None:
