@@ -17,6 +17,11 @@ def hint(error: BaseException, function: str) -> str:
         )
     if isinstance(error, KeyboardInterrupt):
         return f"Do not raise KeyboardInterrupt in {function}. To fail the job, raise an exception of another class."
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return (
+            f"Ship '{error.name.split('.')[0]}' to the workers with env.add_python_file(...), or install it on every "
+            f"host. docs/run/local.md shows both."
+        )
     if isinstance(error, AttributeError) and error.obj is not None and error.name:
         return _unset_attribute(error.obj, error.name)
     return ""

@@ -273,6 +273,17 @@ class TestUnsetAttributes:
         assert failure.fix.startswith("Change <lambda> to handle such a record")
 
 
+def test_a_module_that_workers_lack_is_reported_with_how_to_ship_it():
+    def parse(word):
+        from parsers_of_ours.words import split
+
+        return split(word)
+
+    _, failure = failure_of(words().map(parse))
+    assert "No module named 'parsers_of_ours'" in failure.error
+    assert failure.fix.startswith("Ship 'parsers_of_ours' to the workers with env.add_python_file(...), or install it")
+
+
 class ExitsWhenItOpens(MapFunction):
     def open(self, runtime_context):
         sys.exit("no licence")
