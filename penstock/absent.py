@@ -24,15 +24,24 @@ ALTERNATIVES_OF_OLDER = {name: text for names, text in OLDER for name in names.s
 
 
 class AbsentName(PenstockError):
-    """A PyFlink name that Penstock does not have. The message names the alternative."""
+    """A PyFlink name that Penstock does not have. The message names the alternative.
+
+    Operator action: use the alternative.
+    """
 
 
 class AbsentImport(AbsentName, ImportError):
-    """An import of a PyFlink name that Penstock does not have."""
+    """An import of a PyFlink name that Penstock does not have.
+
+    Operator action: import the alternative that the message names; the compatibility table lists them all.
+    """
 
 
 class AbsentAttribute(AbsentName, AttributeError):
-    """An access to a PyFlink attribute that Penstock does not have."""
+    """An access to a PyFlink attribute that Penstock does not have.
+
+    Operator action: use the alternative that the message names; the compatibility table lists them all.
+    """
 
 
 def explain_absent(module_name: str) -> None:

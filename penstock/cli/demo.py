@@ -48,7 +48,10 @@ Next steps
 
 
 class DemoFailed(PenstockError):
-    """The demo failed; the message says at which step."""
+    """The demo failed; the message says at which step.
+
+    Operator action: run `make run` again; if it fails at the same step, read the driver's output in the message.
+    """
 
 
 @dataclass

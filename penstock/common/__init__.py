@@ -19,7 +19,13 @@ from penstock.common.serialization import (
 )
 from penstock.common.time import Duration, Instant, Time, to_millis
 from penstock.common.typeinfo import TypeInformation, Types
-from penstock.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
+from penstock.common.watermark_strategy import (
+    TimestampAssigner,
+    Watermark,
+    WatermarkGenerator,
+    WatermarkOutput,
+    WatermarkStrategy,
+)
 
 __all__ = [
     "ByteArraySchema",
@@ -46,6 +52,9 @@ __all__ = [
     "TimestampAssigner",
     "TypeInformation",
     "Types",
+    "Watermark",
+    "WatermarkGenerator",
+    "WatermarkOutput",
     "WatermarkStrategy",
     "to_millis",
 ]

@@ -30,11 +30,17 @@ class JobStatus(Enum):
 
 
 class JobCancelled(PenstockError):
-    """The job was cancelled before it finished."""
+    """The job was cancelled before it finished.
+
+    Operator action: none, if you cancelled it. Catch the error if the program has more to do.
+    """
 
 
 class JobSuspended(PenstockError):
-    """The job was stopped after an epoch and kept its checkpoints; the next start of the program resumes it."""
+    """The job was stopped after an epoch and kept its checkpoints; the next start of the program resumes it.
+
+    Operator action: start the program again to resume it, or use `penstock cancel` to end a job for good.
+    """
 
 
 class JobID:

@@ -46,7 +46,10 @@ MAIN = "__main__"
 
 
 class NoSuchClass(PenstockError):
-    """A pickle refers to a class that the program does not define."""
+    """A pickle refers to a class that the program does not define.
+
+    Operator action: define the class under the name that the message gives, or restore without the state that needs it.
+    """
 
 
 class Shipped(msgspec.Struct, array_like=True, kw_only=True):

@@ -20,7 +20,10 @@ MOST_MILLIS = 100 * 365 * 86_400_000
 
 
 class BadSetting(PenstockError):
-    """A setting is unknown or its value is invalid; the message names the key."""
+    """A setting is unknown or its value is invalid; the message names the key.
+
+    Operator action: correct the key or the value; the message lists the valid values or the closest key.
+    """
 
     retryable = False
 

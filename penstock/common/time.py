@@ -149,7 +149,10 @@ class Instant:
 
 
 class BadLength(PenstockError, ValueError):
-    """A duration is shorter than a millisecond or does not fit into 64 bits."""
+    """A duration is shorter than a millisecond or does not fit into 64 bits.
+
+    Operator action: pass a duration between 1 ms and 2**63 - 1 ms.
+    """
 
 
 _LONGEST = 2**63 - 1

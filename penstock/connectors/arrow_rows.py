@@ -25,7 +25,10 @@ _TOGETHER = 4096
 
 
 class DoesNotFit(PenstockError):
-    """A record does not match the schema of the sink."""
+    """A record does not match the schema of the sink.
+
+    Operator action: convert the records in a `map` before the sink, or change the schema.
+    """
 
 
 class ArrowWriter(SinkWriter):

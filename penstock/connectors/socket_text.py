@@ -30,7 +30,10 @@ _logger = logging.getLogger("penstock")
 
 
 class SocketFailed(PenstockError):
-    """A socket source cannot connect, its connection broke, or it received no delimiter."""
+    """A socket source cannot connect, its connection broke, or it received no delimiter.
+
+    Operator action: start the server before the job, and check host, port and delimiter.
+    """
 
 
 class SocketTextSource(Source[str]):

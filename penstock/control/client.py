@@ -40,7 +40,7 @@ class NoAnswer(PenstockError):
 
 
 class RefusedByJob(PenstockError):
-    """The job refused the request. The message is the job's."""
+    """The job refused the request. The message is the job's. Operator action: follow the message."""
 
     def __init__(self, refused: Refused) -> None:
         super().__init__(refused.problem, fix=refused.fix)

@@ -101,7 +101,10 @@ Instruction = Publish | CommitSinks | Abort
 
 
 class InvalidTransition(PenstockError):
-    """An event that is invalid in this state, with the checkpoint's recent events. A bug in Penstock: report it."""
+    """An event that is invalid in this state, with the checkpoint's recent events. A bug in Penstock: report it.
+
+    Operator action: report the message as a bug, and start the program again to resume.
+    """
 
 
 @dataclass

@@ -8,15 +8,25 @@ from penstock.runtime.rows import Failure
 
 
 class EngineLost(PenstockError):
-    """The engine could not complete the epoch: it lost a worker or executor, or rows changed on a retry."""
+    """The engine could not complete the epoch: it lost a worker or executor, or rows changed on a retry.
+
+    Operator action: none while the job restarts. If it recurs, look for killed processes in the system log, such as the
+    out-of-memory killer's.
+    """
 
 
 class TookTooLong(EngineLost):
-    """The engine was stopped because the checkpoint timeout had passed."""
+    """The engine was stopped because the checkpoint timeout had passed.
+
+    Operator action: raise execution.checkpointing.timeout, or make epochs smaller with flow control.
+    """
 
 
 class EpochFailed(PenstockError):
-    """An epoch could not be completed. None of its output is visible."""
+    """An epoch could not be completed. None of its output is visible.
+
+    Operator action: follow the cause that the message gives; the restart strategy decides whether the job continues.
+    """
 
     def __init__(self, message: str, failures: tuple[Failure, ...] = (), fix: str = "") -> None:
         super().__init__(message, fix=fix, locations=failures[0].locations if failures else ())
@@ -25,7 +35,10 @@ class EpochFailed(PenstockError):
 
 
 class UserFunctionFailed(EpochFailed):
-    """A user function raised. The message contains the user's traceback and the operator."""
+    """A user function raised. The message contains the user's traceback and the operator.
+
+    Operator action: fix the function, or drop the record that the message shows.
+    """
 
     def __init__(self, failures: tuple[Failure, ...], epoch: int) -> None:
         failure = failures[0]

@@ -66,7 +66,10 @@ class Wish(IntEnum):
 
 
 class InvalidEvent(PenstockError):
-    """An event that is invalid in this phase, with the job's recent events. A bug in Penstock: report it."""
+    """An event that is invalid in this phase, with the job's recent events. A bug in Penstock: report it.
+
+    Operator action: report the message as a bug, and start the program again to resume.
+    """
 
 
 _P = ParamSpec("_P")

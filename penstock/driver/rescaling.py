@@ -13,7 +13,10 @@ Scale = dict[int, int]
 
 
 class CannotRescale(PenstockError):
-    """An operator cannot have the requested parallelism. Nothing changed; the job continues."""
+    """An operator cannot have the requested parallelism. Nothing changed; the job continues.
+
+    Operator action: request a parallelism within the limits that the message gives.
+    """
 
 
 def scale_for(program: PhysicalGraph, wanted: int | Mapping[str, int], scale: Mapping[int, int]) -> Scale:

@@ -19,7 +19,10 @@ BROADCAST, GLOBAL, CUSTOM = "broadcast", "global", "custom"
 
 
 class GraphError(PenstockError):
-    """The program cannot run as written; the message names the operators."""
+    """The program cannot run as written; the message names the operators.
+
+    Operator action: change the program at the line that the message shows.
+    """
 
 
 def check_positive(number: int, what: str) -> None:

@@ -28,11 +28,17 @@ if TYPE_CHECKING:
 
 
 class CallTimedOut(PenstockError, TimeoutError):
-    """An asynchronous call returned no result in time, retries included, and the function has no timeout handler."""
+    """An asynchronous call returned no result in time, retries included, and the function has no timeout handler.
+
+    Operator action: set a longer timeout, or return fallback results from the function's `timeout` method.
+    """
 
 
 class CallCancelled(PenstockError):
-    """An asynchronous call was cancelled by something other than Penstock."""
+    """An asynchronous call was cancelled by something other than Penstock.
+
+    Operator action: catch asyncio.CancelledError in the function, or do not cancel its tasks.
+    """
 
 
 class AsyncOperator(Operator):

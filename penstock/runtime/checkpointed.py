@@ -133,6 +133,7 @@ class FunctionSnapshotContext:
         return output
 
     def raw_shares(self) -> dict[str, Share]:
+        """Return the raw state that the function has written, by name. For internal use."""
         return {name: output.share() for name, output in self._raw.items()}
 
 

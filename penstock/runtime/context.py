@@ -22,11 +22,17 @@ if TYPE_CHECKING:
 
 
 class NotKeyed(PenstockError):
-    """Keyed state was requested on a stream that is not keyed."""
+    """Keyed state was requested on a stream that is not keyed.
+
+    Operator action: call `key_by(...)` before the operator.
+    """
 
 
 class NoSubtask(PenstockError):
-    """A subtask's index was requested in a source's first chain, which runs once per Spark partition."""
+    """A subtask's index was requested in a source's first chain, which runs once per Spark partition.
+
+    Operator action: move the operator behind an exchange, for example with `rebalance()`.
+    """
 
 
 class RuntimeContext(StateGetters):

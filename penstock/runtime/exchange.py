@@ -39,7 +39,10 @@ _LARGEST_LIMIT = 65_536
 
 
 class NotSendable(PenstockError):
-    """A record cannot be serialized to be sent to the next task."""
+    """A record cannot be serialized to be sent to the next task.
+
+    Operator action: emit picklable values, or declare an output type that can encode them.
+    """
 
 
 class Hop:

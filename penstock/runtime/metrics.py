@@ -29,7 +29,10 @@ _OURS = {RECORDS_IN, RECORDS_OUT, BUFFERS_OUT, BYTES_OUT, BUFFER_FILL, CREDITS, 
 
 
 class BadMetric(PenstockError):
-    """A metric's name or parameters are invalid."""
+    """A metric's name or parameters are invalid.
+
+    Operator action: choose another name, or the parameters that the message describes.
+    """
 
 
 class Metric:

@@ -9,11 +9,17 @@ from penstock.errors import PenstockError
 
 
 class WrongTimestamp(PenstockError):
-    """A timestamp assigner or a source returned an invalid timestamp."""
+    """A timestamp assigner or a source returned an invalid timestamp.
+
+    Operator action: return milliseconds since 1970 as an int.
+    """
 
 
 class NoTimestamp(PenstockError):
-    """A record without a timestamp reached an operator that works in event time."""
+    """A record without a timestamp reached an operator that works in event time.
+
+    Operator action: assign timestamps with a `WatermarkStrategy` before the operator.
+    """
 
 
 class Timestamped(NamedTuple):

@@ -50,7 +50,10 @@ class EpochInfo(NamedTuple):
 
 
 class WrongResult(PenstockError):
-    """A user function returned something that its operator cannot pass on."""
+    """A user function returned something that its operator cannot pass on.
+
+    Operator action: return the kind of result that the message names.
+    """
 
 
 class Operator:

@@ -73,7 +73,10 @@ class ShuffleExchange(Exchange):
 
 
 class BadPartition(PenstockError):
-    """A partitioner returned something that is not the index of a target."""
+    """A partitioner returned something that is not the index of a target.
+
+    Operator action: return an int from 0 to the number of targets minus 1.
+    """
 
 
 class CustomExchange(Exchange):

@@ -12,7 +12,10 @@ from penstock.state.shares import GROUPED, SPLIT, Share, group_of, in_group, wit
 
 
 class BadKeyGroup(PenstockError):
-    """Raw keyed state was written without a key group, for another subtask's key group, or twice for the same one."""
+    """Raw keyed state was written without a key group, for another subtask's key group, or twice for the same one.
+
+    Operator action: start each of the subtask's key groups once, before writing to it.
+    """
 
 
 class RawOutput:

@@ -39,7 +39,10 @@ class OfTimer:
 
 
 class NoTimers(PenstockError):
-    """A timer was set without a current key. Like keyed state, timers belong to a key."""
+    """A timer was set without a current key. Like keyed state, timers belong to a key.
+
+    Operator action: call `key_by(...)` before the operator, and register timers in `process_element` or `on_timer`.
+    """
 
 
 class StateClock:

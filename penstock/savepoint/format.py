@@ -45,7 +45,10 @@ _log = logging.getLogger(__name__)
 
 
 class SavepointError(PenstockError):
-    """A savepoint cannot be used. Nothing was changed."""
+    """A savepoint cannot be used. Nothing was changed.
+
+    Operator action: restore from another savepoint or checkpoint.
+    """
 
     retryable = False
 

@@ -17,7 +17,10 @@ from penstock.state.storage_uri import open_storage
 
 
 class ExecutorsNotReady(PenstockError):
-    """Executors lack Penstock, or do not share the checkpoint directory. Nothing was started."""
+    """Executors lack Penstock, or do not share the checkpoint directory. Nothing was started.
+
+    Operator action: install Penstock where the executors run, and use a checkpoint directory that all hosts share.
+    """
 
 
 def check_executors(session: SparkSession, checkpoint_root: Storage | None) -> None:

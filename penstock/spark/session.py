@@ -53,7 +53,7 @@ class SparkNotStarted(PenstockError):
 
 
 class UnsafeSetting(PenstockError):
-    """A Spark setting would break the guarantees of an epoch."""
+    """A Spark setting would break the guarantees of an epoch. Operator action: set the value that the message gives."""
 
 
 def default_conf(master: str = DEFAULT_MASTER) -> dict[str, str]:

@@ -39,7 +39,10 @@ __all__ = ["Allocation", "Backend", "BadBackend", "EngineFactory", "ReplicaStore
 
 
 class BadBackend(PenstockError):
-    """A backend's name or settings are invalid; the message names the setting."""
+    """A backend's name or settings are invalid; the message names the setting.
+
+    Operator action: correct the setting that the message names.
+    """
 
 
 class Allocation(Enum):

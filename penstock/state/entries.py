@@ -18,11 +18,17 @@ key_hash = xxhash.xxh64_intdigest
 
 
 class StateError(PenstockError):
-    """A state was used in an unsupported way; the message names the state."""
+    """A state was used in an unsupported way; the message names the state.
+
+    Operator action: change the call that the message shows.
+    """
 
 
 class StateTypeChanged(PenstockError):
-    """A state's declared type is incompatible with the one in the checkpoint. Nothing was read or changed."""
+    """A state's declared type is incompatible with the one in the checkpoint. Nothing was read or changed.
+
+    Operator action: declare the stored type, or change it in steps that a schema migration covers.
+    """
 
     retryable = False
 

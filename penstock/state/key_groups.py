@@ -31,7 +31,11 @@ BLOCKS = 16
 
 
 class ParallelismError(PenstockError):
-    """A parallelism that is incompatible with the number of key groups."""
+    """A parallelism that is incompatible with the number of key groups.
+
+    Operator action: choose a parallelism of at most the max parallelism; the max parallelism is fixed once state
+    exists.
+    """
 
 
 def key_group_of(key: bytes, max_parallelism: int) -> int:

@@ -14,6 +14,8 @@ class LocatedError(PenstockError):
 
     The innermost code raises the error without a location, and every enclosing container adds its part with `inside`.
     Valid values therefore pay nothing for the message.
+
+    Operator action: change the value or type at the path that the message gives.
     """
 
     def __init__(self, problem: str, fix: str = "", where: str = "") -> None:

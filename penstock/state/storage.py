@@ -26,7 +26,10 @@ TEMPORARY = ".tmp-"
 
 
 class StorageError(PenstockError):
-    """A storage operation failed: an invalid name or URI, a full disk, a file system without hard links."""
+    """A storage operation failed: an invalid name or URI, a full disk, a file system without hard links.
+
+    Operator action: correct the name or URI, or free space on the disk; the message names the storage.
+    """
 
 
 class AlreadyPublished(StorageError):

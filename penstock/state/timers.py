@@ -49,7 +49,10 @@ _TIMER_BYTES, _PLACE_BYTES = 220, 60
 
 
 class EndlessTimers(PenstockError):
-    """Firing timers keep setting further timers, so time never advances."""
+    """Firing timers keep setting further timers, so time never advances.
+
+    Operator action: set the next timer later than the one that fires.
+    """
 
     retryable = False
 

@@ -39,7 +39,10 @@ _ROW_BYTES = 64
 
 
 class BadBootstrap(PenstockError):
-    """The bootstrap input or definition is invalid."""
+    """The bootstrap input or definition is invalid.
+
+    Operator action: correct the input or the definition that the message names.
+    """
 
 
 class KeyedStateBootstrapFunction(ABC):

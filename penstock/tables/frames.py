@@ -27,7 +27,10 @@ _MADE = (
 
 
 class NotAFrame(PenstockError):
-    """The argument is not a DataFrame, or lacks required columns."""
+    """The argument is not a DataFrame, or lacks required columns.
+
+    Operator action: pass a pandas, Arrow or Spark DataFrame with the columns that the message lists.
+    """
 
 
 def rows_of(data: Any) -> Iterator[dict[str, Any]]:

@@ -19,7 +19,10 @@ _TEXT = "text"
 
 
 class MixedKeys(PenstockError):
-    """A state has keys of several types, which cannot share a column."""
+    """A state has keys of several types, which cannot share a column.
+
+    Operator action: leave the keys unchanged, or bootstrap the state with a function.
+    """
 
 
 @dataclass(frozen=True)

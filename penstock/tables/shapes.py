@@ -26,7 +26,10 @@ Convert = Callable[[Any], Any]
 
 
 class NotWritable(PenstockError):
-    """A table's value cannot be converted back to a state's value."""
+    """A table's value cannot be converted back to a state's value.
+
+    Operator action: convert the column to the type that the message names.
+    """
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,10 @@ class StateInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoSuchState(PenstockError):
-    """The operator or state does not exist. The message lists those that do."""
+    """The operator or state does not exist. The message lists those that do.
+
+    Operator action: use one of the names in the message.
+    """
 
 
 class Snapshot(ABC):

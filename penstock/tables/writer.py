@@ -54,7 +54,10 @@ _PORTION = 10_000
 
 
 class BadSavepointWrite(PenstockError):
-    """The savepoint cannot be written. Nothing was written."""
+    """The savepoint cannot be written. Nothing was written.
+
+    Operator action: follow the message; the target directory is unchanged.
+    """
 
 
 class _Kept:

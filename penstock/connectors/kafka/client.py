@@ -27,7 +27,10 @@ _INSTEAD = {
 
 
 class KafkaError(PenstockError):
-    """A Kafka cluster rejected a request of a source or sink, or did not respond."""
+    """A Kafka cluster rejected a request of a source or sink, or did not respond.
+
+    Operator action: check the brokers' address, their availability and the client's permissions; the job retries.
+    """
 
 
 class _LibrdkafkaLog:

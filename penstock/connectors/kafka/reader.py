@@ -31,7 +31,11 @@ _DEFAULTS: dict[str, Any] = {
 
 
 class OffsetGone(KafkaError):
-    """Records of a Kafka partition were removed before they were read. Continuing would lose them silently."""
+    """Records of a Kafka partition were removed before they were read. Continuing would lose them silently.
+
+    Operator action: increase the topic's retention. To accept the loss, give the source a new uid and start from the
+    earliest offset.
+    """
 
     retryable = False
 

@@ -26,7 +26,11 @@ _POLL = 10_000
 
 
 class TransactionFenced(KafkaError):
-    """A newer Kafka producer uses this transactional id. This is how a driver fences off older drivers."""
+    """A newer Kafka producer uses this transactional id. This is how a driver fences off older drivers.
+
+    Operator action: none, if a new driver of the job is running. Otherwise give each job its own transactional id
+    prefix.
+    """
 
     retryable = False
 

@@ -30,7 +30,10 @@ class PostgresError(PenstockError):
 
 
 class PostgresRefused(PostgresError):
-    """PostgreSQL rejects a request permanently: a wrong password, a missing table or column, a mismatched value."""
+    """PostgreSQL rejects a request permanently: a wrong password, a missing table or column, a mismatched value.
+
+    Operator action: correct what the message names in the database or in the program, and start the job again.
+    """
 
     retryable = False
 

@@ -31,11 +31,17 @@ DEFAULT_RETRY = Duration.of_seconds(30)
 
 
 class RedisUnavailable(PenstockError):
-    """Redis cannot be reached, or temporarily rejects requests."""
+    """Redis cannot be reached, or temporarily rejects requests.
+
+    Operator action: start the server, or correct its address; the job retries.
+    """
 
 
 class RedisRefused(PenstockError):
-    """Redis rejects a request permanently, until its configuration, its data or the program changes."""
+    """Redis rejects a request permanently, until its configuration, its data or the program changes.
+
+    Operator action: correct what the message names in the server or in the program, and start the job again.
+    """
 
     retryable = False
 

@@ -35,7 +35,10 @@ _logger = logging.getLogger("penstock")
 
 
 class EntriesMissing(PenstockError):
-    """A Redis stream does not exist, or its entries were deleted before they were read."""
+    """A Redis stream does not exist, or its entries were deleted before they were read.
+
+    Operator action: trim the stream less. To accept the loss, give the source a new uid.
+    """
 
     retryable = False
 

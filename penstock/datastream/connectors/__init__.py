@@ -9,6 +9,7 @@ from penstock.connectors.source import Positions, Source
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
 from penstock.datastream.connectors.base import DeliveryGuarantee
 from penstock.driver.committing import Commit, CommitContext
+from penstock.runtime.moment import Timestamped
 from penstock.runtime.operators import EpochInfo
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Sink",
     "SinkWriter",
     "Source",
+    "Timestamped",
     "WriteAhead",
     "written_ahead",
 ]

@@ -27,7 +27,10 @@ Length = Time | Duration | timedelta | int
 
 
 class BadWindows(PenstockError):
-    """Windows have an invalid size, slide, offset or gap."""
+    """Windows have an invalid size, slide, offset or gap.
+
+    Operator action: use a positive size, slide and gap, and an offset smaller than the size.
+    """
 
 
 class WindowAssigner(ABC, Generic[T, W]):
@@ -81,12 +84,15 @@ class ByEventTime:
     """Base of assigners whose windows end by the watermark."""
 
     def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+        """Return the trigger that fires when event time reaches the end of the window."""
         return EventTimeTrigger()
 
     def get_window_serializer(self) -> TimeWindowSerializer:
+        """Return the serializer of time windows."""
         return TimeWindowSerializer()
 
     def is_event_time(self) -> bool:
+        """Return True: these windows use event time."""
         return True
 
     def _now(self, timestamp: int, context: WindowAssigner.WindowAssignerContext) -> int:
@@ -97,12 +103,15 @@ class ByProcessingTime:
     """Base of assigners whose windows end by processing time."""
 
     def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+        """Return the trigger that fires when processing time reaches the end of the window."""
         return ProcessingTimeTrigger()
 
     def get_window_serializer(self) -> TimeWindowSerializer:
+        """Return the serializer of time windows."""
         return TimeWindowSerializer()
 
     def is_event_time(self) -> bool:
+        """Return False: these windows use processing time."""
         return False
 
     def _now(self, timestamp: int, context: WindowAssigner.WindowAssignerContext) -> int:

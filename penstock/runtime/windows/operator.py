@@ -35,11 +35,17 @@ WITH_TIMES = ValueStateDescriptor("_records with times", bytes)
 
 
 class WrongTriggerResult(PenstockError):
-    """A trigger returned something other than a TriggerResult."""
+    """A trigger returned something other than a TriggerResult.
+
+    Operator action: return a member of `TriggerResult` from each method of the trigger.
+    """
 
 
 class MergedIntoThePast(PenstockError):
-    """An assigner merged windows into one that has already ended."""
+    """An assigner merged windows into one that has already ended.
+
+    Operator action: change the assigner, so that merged windows end after the watermark.
+    """
 
 
 @dataclass(kw_only=True)

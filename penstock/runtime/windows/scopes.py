@@ -18,7 +18,10 @@ from penstock.state.overlay import Overlay
 
 
 class NotMergeable(PenstockError):
-    """A state that cannot be merged was requested or merged, for windows that merge."""
+    """A state that cannot be merged was requested or merged, for windows that merge.
+
+    Operator action: use `global_state()`, or merge a list, reducing or aggregating state.
+    """
 
 
 class Scopes:

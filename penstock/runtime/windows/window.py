@@ -131,13 +131,17 @@ _GLOBAL = GlobalWindow()
 
 
 class WrongWindow(PenstockError):
-    """An assigner returned something other than the declared kind of window, or one outside the range of times."""
+    """An assigner returned something other than the declared kind of window, or one outside the range of times.
+
+    Operator action: return windows of the kind that the assigner declares.
+    """
 
 
 class TimeWindowSerializer:
     """Encodes the names of time windows in state."""
 
     def encode(self, window: TimeWindow) -> bytes:
+        """Return the bytes of a window, which order like the windows."""
         try:
             return _PAIR.pack(window.start + _BIAS, window.end + _BIAS)
         except struct.error:
@@ -149,6 +153,7 @@ class TimeWindowSerializer:
             raise _wrong(window, "TimeWindow whose start and end are ints of at most 64 bits") from None
 
     def decode(self, name: bytes) -> TimeWindow:
+        """Return the window of these bytes."""
         start, end = _PAIR.unpack(name)
         return TimeWindow(start - _BIAS, end - _BIAS)
 
@@ -157,12 +162,14 @@ class CountWindowSerializer:
     """Encodes the names of count windows in state."""
 
     def encode(self, window: CountWindow) -> bytes:
+        """Return the bytes of a window, which order like the windows."""
         try:
             return _PAIR.pack(window.id + _BIAS, 0)
         except (struct.error, AttributeError, TypeError):
             raise _wrong(window, "CountWindow whose id is an int of at most 64 bits") from None
 
     def decode(self, name: bytes) -> CountWindow:
+        """Return the window of these bytes."""
         return CountWindow(_PAIR.unpack(name)[0] - _BIAS)
 
 
@@ -170,11 +177,13 @@ class GlobalWindowSerializer:
     """Encodes the name of the global window in state."""
 
     def encode(self, window: GlobalWindow) -> bytes:
+        """Return the bytes of a window, which order like the windows."""
         if not isinstance(window, GlobalWindow):
             raise _wrong(window, "GlobalWindow")
         return bytes(NAME_LENGTH)
 
     def decode(self, name: bytes) -> GlobalWindow:
+        """Return the window of these bytes."""
         return _GLOBAL
 
 

@@ -21,7 +21,10 @@ class NotEncodable(LocatedError):
 
 
 class UnsupportedType(LocatedError):
-    """A declared type whose values cannot be stored."""
+    """A declared type whose values cannot be stored.
+
+    Operator action: declare a supported type, or leave the type out to store values as pickles.
+    """
 
 
 class TypeNode:

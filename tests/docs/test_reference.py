@@ -1,0 +1,124 @@
+"""The reference is complete: every public name and error is in it, with a docstring; generated pages are current."""
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_imports import MODULES, public
+
+from penstock.errors import PenstockError
+from scripts import reference
+from scripts.error_messages import messages
+
+API = Path(__file__).parents[2] / "docs" / "reference" / "api"
+INHERITED = ("__init__", "__call__")
+
+
+def documented() -> list[tuple[str, str]]:
+    """Module and name of everything that the API pages describe."""
+    found = []
+    for page in sorted(API.glob("*.md")):
+        module = ""
+        for line in page.read_text().splitlines():
+            if match := re.match(r"\.\. currentmodule:: (\S+)", line):
+                module = match.group(1)
+            elif match := re.match(r"\.\. (?:auto)?(?:class|function|exception|data):: (\w+)", line):
+                found.append((module, match.group(1)))
+    return found
+
+
+class TestTheApiReference:
+    def test_every_public_name_is_described_once(self) -> None:
+        names = [name for _, name in documented()]
+        assert sorted(names) == sorted(public())
+
+    def test_every_name_is_shown_with_a_module_that_users_import_it_from(self) -> None:
+        wrong = [
+            f"{module}.{name}"
+            for module, name in documented()
+            if module not in MODULES or name not in importlib.import_module(module).__all__
+        ]
+        assert wrong == []
+
+
+def undocumented(name: str, thing: Any) -> list[str]:
+    """What of a public name has no docstring: itself, its public methods and properties."""
+    if not inspect.getdoc(thing):
+        return [name]
+    if not inspect.isclass(thing):
+        return []
+    members = [
+        member
+        for base in thing.__mro__
+        if base.__module__.startswith("penstock.")
+        for member in vars(base)
+        if not member.startswith("_")
+    ]
+    described = [(member, inspect.getattr_static(thing, member)) for member in dict.fromkeys(members)]
+    return [
+        f"{name}.{member}"
+        for member, value in described
+        if inspect.isroutine(value) or isinstance(value, (property, classmethod, staticmethod))
+        if not inspect.getdoc(getattr(thing, member, value))
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(public()))
+def test_a_public_name_and_its_members_have_docstrings(name: str) -> None:
+    assert undocumented(name, getattr(importlib.import_module(public()[name]), name)) == []
+
+
+class TestDocstringsThatAreMissing:
+    def test_a_method_without_one_is_named(self) -> None:
+        class Documented:
+            """Do something."""
+
+            def explained(self) -> None:
+                """Explain."""
+
+            def silent(self) -> None: ...
+
+            def _private(self) -> None: ...
+
+        Documented.__module__ = "penstock.x"
+        assert undocumented("Documented", Documented) == ["Documented.silent"]
+
+
+@pytest.mark.parametrize("file", sorted(reference.pages()), ids=lambda file: file.name)
+def test_a_generated_page_is_current(file: Path) -> None:
+    assert file.read_text() == reference.pages()[file], "Run `make reference`."
+
+
+class TestErrors:
+    @pytest.mark.parametrize("error", reference.errors(), ids=lambda error: error.__name__)
+    def test_an_error_explains_its_cause_and_remedy(self, error: type[PenstockError]) -> None:
+        cause, remedy = reference.explained(error)
+        assert len(cause.split()) > 3, "the docstring says what happened"
+        assert len(remedy.split()) > 2, 'the docstring ends with "Operator action: …"'
+
+    def test_every_error_belongs_to_a_topic(self) -> None:
+        page = (reference.REFERENCE / "errors.md").read_text()
+        assert [error.__name__ for error in reference.errors() if f"\n### {error.__name__}\n" not in page] == []
+
+    def test_notes_are_on_errors_that_exist(self) -> None:
+        assert set(reference.notes()) <= {error.__name__ for error in reference.errors()}
+
+    def test_almost_every_error_shows_the_text_of_its_messages(self) -> None:
+        names = [error.__name__ for error in reference.errors()]
+        assert len(messages(names)) > 0.9 * len(names)
+
+    def test_messages_are_read_off_the_code(self, tmp_path: Path) -> None:
+        (tmp_path / "code.py").write_text(
+            "class Torn(Exception):\n"
+            "    def __init__(self, name):\n"
+            "        super().__init__(f'The sail {name} is torn. Mend it.')\n"
+            "raise Lost(f'No anchor at {place}.' ' Look for it.', place, fix=f'Drop another at {place}.')\n"
+            "raise Lost(computed)\n"
+        )
+        assert messages(["Torn", "Lost"], tmp_path) == {
+            "Lost": ["No anchor at …. Look for it. Drop another at …."],
+            "Torn": ["The sail … is torn. Mend it."],
+        }
