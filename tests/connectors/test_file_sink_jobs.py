@@ -352,6 +352,6 @@ def test_an_error_for_an_unwritable_record_names_the_sink(base):
     )
     with (
         JobHarness(env) as job,
-        pytest.raises(UserFunctionFailed, match=r"(?s)'o'.*JSON.* <obj"),
+        pytest.raises(UserFunctionFailed, match=r"(?s)'o'.*Cannot convert <obj.*to JSON"),
     ):
         job.run()

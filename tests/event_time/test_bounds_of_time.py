@@ -118,7 +118,7 @@ class TestLengths:
 
     def test_the_error_for_a_lateness_out_of_range_names_it(self, env):
         with pytest.raises(
-            PenstockError, match=r"^The allowed lateness is invalid: A length of time of 9223372036854775808 ms"
+            PenstockError, match=r"^The allowed lateness is invalid: A duration of 9223372036854775808 ms"
         ):
             keyed(env).window(TumblingEventTimeWindows.of(5)).allowed_lateness(2**63)
 

@@ -501,7 +501,7 @@ class TestMistakes:
 
     def test_a_bound_that_is_not_a_duration_is_refused(self, env):
         with pytest.raises(
-            GraphError, match="The upper bound of the interval join is invalid: Expected a length of time"
+            GraphError, match="The upper bound of the interval join is invalid: Expected a duration"
         ):
             joined(env, 5, "an hour")
 

@@ -137,7 +137,7 @@ class TestTimeOuts:
                 return super().timeout(value)
 
         text, _ = failure_of(AsyncDataStream.ordered_wait(env.from_collection([-1]), Passes(), SHORT))
-        assert text.endswith("TimeoutError: The asynchronous call for -1 has timed out.")
+        assert text.endswith("TimeoutError: The asynchronous call for -1 timed out.")
 
     @both_with_retry
     def test_the_timeout_covers_all_attempts_and_delays(self, env, wait):

@@ -349,7 +349,7 @@ class TestTables:
             job.push(("a", np.array([1], np.int8))).epoch()
             path = job.savepoint(tmp_path / "one")
         writer = SavepointWriter.from_existing_savepoint(path).transform_state("keep", "value", changed)
-        with pytest.raises(PenstockError, match=r"An array of the shape \[5\] does not have 1 value"):
+        with pytest.raises(PenstockError, match=r"An array of shape \[5\] cannot have 1 value"):
             writer.write(str(tmp_path / "two"))
 
 

@@ -82,7 +82,7 @@ def of_another_user(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def open_to_others(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     path.mkdir()
     path.chmod(0o777)
-    return "written in by others .mode 777"
+    return "writable by other users .mode 777"
 
 
 def a_link(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
