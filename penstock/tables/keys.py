@@ -21,7 +21,8 @@ _TEXT = "text"
 class MixedKeys(PenstockError):
     """A state has keys of several types, which cannot share a column.
 
-    Operator action: read the state with `keys_as_text=True`. To write, leave the keys unchanged, or bootstrap the state with a function.
+    Operator action: read the state with `keys_as_text=True`. To write, leave the keys unchanged, or bootstrap the
+    state with a function.
     """
 
 
