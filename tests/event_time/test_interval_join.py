@@ -500,9 +500,7 @@ class TestMistakes:
             joined(env, 5, 6).lower_bound_exclusive().upper_bound_exclusive().process(Pair())
 
     def test_a_bound_that_is_not_a_duration_is_refused(self, env):
-        with pytest.raises(
-            GraphError, match="The upper bound of the interval join is invalid: Expected a duration"
-        ):
+        with pytest.raises(GraphError, match="The upper bound of the interval join is invalid: Expected a duration"):
             joined(env, 5, "an hour")
 
     def test_a_stream_without_a_key_is_refused(self, env):
