@@ -12,9 +12,9 @@ from test_imports import MODULES, public
 from penstock.errors import PenstockError
 from scripts import reference
 from scripts.error_messages import messages
+from scripts.site_links import read
 
 API = Path(__file__).parents[2] / "docs" / "reference" / "api"
-INHERITED = ("__init__", "__call__")
 
 
 def documented() -> list[tuple[str, str]]:
@@ -50,19 +50,24 @@ def undocumented(name: str, thing: Any) -> list[str]:
         return [name]
     if not inspect.isclass(thing):
         return []
-    members = [
+    return [f"{name}.{member}" for member in public_members(thing) if not inspect.getdoc(getattr(thing, member))]
+
+
+def public_members(thing: type) -> list[str]:
+    """Return the public methods and properties of a class, with those that it inherits within Penstock."""
+    names = [
         member
         for base in thing.__mro__
         if base.__module__.startswith("penstock.")
         for member in vars(base)
         if not member.startswith("_")
     ]
-    described = [(member, inspect.getattr_static(thing, member)) for member in dict.fromkeys(members)]
+    described = [(member, inspect.getattr_static(thing, member)) for member in dict.fromkeys(names)]
     return [
-        f"{name}.{member}"
+        member
         for member, value in described
+        if hasattr(thing, member)
         if inspect.isroutine(value) or isinstance(value, (property, classmethod, staticmethod))
-        if not inspect.getdoc(getattr(thing, member, value))
     ]
 
 
@@ -122,3 +127,18 @@ class TestErrors:
             "Lost": ["No anchor at …. Look for it. Drop another at …."],
             "Torn": ["The sail … is torn. Mend it."],
         }
+
+
+def test_every_public_method_appears_in_the_built_reference(site: Path) -> None:
+    pages = (site / "reference" / "api").glob("*.html")
+    shown = {tuple(name.split(".")[-2:]) for page in pages for name in read(page).ids}
+    things = {getattr(importlib.import_module(module), name): name for name, module in public().items()}
+    classes = {thing: name for thing, name in things.items() if inspect.isclass(thing)}
+    missing = [
+        f"{name}.{member}"
+        for thing, name in classes.items()
+        if not issubclass(thing, Exception)
+        for member in public_members(thing)
+        if not any((classes[base], member) in shown for base in thing.__mro__ if base in classes)
+    ]
+    assert missing == []
