@@ -118,8 +118,8 @@ PAGES = [
     "reference/api/streams",
 ]
 CLIPPED = """
-[...document.querySelectorAll("article p code, article li code, article h1, article h2, article h3, article .sd-card")]
-  .filter(each => !each.closest("table, pre, .sig") && each.getBoundingClientRect().right > window.innerWidth)
+[...document.querySelectorAll("article p code, article li code, article h1, article h2, article h3, article .sd-card, article .sig-name")]
+  .filter(each => !each.closest("table, pre") && each.getBoundingClientRect().right > window.innerWidth)
   .map(each => each.textContent)
 """
 
