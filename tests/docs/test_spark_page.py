@@ -24,7 +24,7 @@ def test_spark_reads_the_input_and_writes_the_output_of_the_page(
     (tmp_path / "orders/1.jsonl").write_text("\n".join(lines))
 
     # A JVM that runs already has another working directory.
-    page = re.sub(r'(json|save|parquet)\((f?)"(?=orders|totals|kept)', rf'\1(\2"{tmp_path}/', PAGE)
+    page = re.sub(r'(json|save|parquet)\(\s*(f?)"(?=orders|totals|kept)', rf'\1(\2"{tmp_path}/', PAGE)
     totals, shown, streaming, batch, function = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names: dict[str, Any] = {"__name__": "spark_page"}
     assert EXECUTE in totals
