@@ -118,8 +118,9 @@ PAGES = [
     "reference/api/streams",
 ]
 CLIPPED = """
-[...document.querySelectorAll("article p code, article li code, article h1, article h2, article h3, article .sd-card, article .sig-name")]
-  .filter(each => !each.closest("table, pre") && each.getBoundingClientRect().right > window.innerWidth)
+[...document.querySelectorAll("p code, li code, h1, h2, h3, .sd-card, .sig-name")]
+  .filter(each => each.closest("article") && !each.closest("table, pre"))
+  .filter(each => each.getBoundingClientRect().right > window.innerWidth)
   .map(each => each.textContent)
 """
 
