@@ -53,7 +53,7 @@ MISTAKES = {
     "windows_without_times": "event-time windows group a stream without timestamps",
     "windows_of_no_size": "sliding windows have a slide of 0 seconds",
     "broken_line_of_json": "a file has a line of invalid JSON",
-    "dead_letters_that_nobody_reads": "dead letters are enabled but never read",
+    "unread_dead_letters": "dead letters are enabled but never read",
     "savepoint_into_a_bad_directory": "a savepoint is taken below a path that is not a directory",
     "open_that_is_misspelled": "open() is misspelled and never runs",
     "open_without_the_context": "open() does not take the runtime context",
