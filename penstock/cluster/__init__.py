@@ -1,0 +1,1 @@
+"""The service around jobs: durable records, supervision, and the processes that run programs."""

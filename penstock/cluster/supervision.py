@@ -1,0 +1,176 @@
+"""The next step of a supervisor for a job: a pure function of the job's records and the state of its process.
+
+No I/O and no clock: `next_step` takes a view of the records and returns an instruction. Several supervisors can follow
+it at the same time. Each instruction is a put-if-absent or can be repeated, so the loser of a race reads the decision
+of the winner and continues from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from penstock.cluster.records import Attempt, JobView, Verdict
+
+
+class Process(Enum):
+    """The state of the process that claimed an attempt."""
+
+    ALIVE = "alive"
+    DEAD = "dead"
+    UNKNOWN = "unknown"
+    """Its host does not answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """Limits of a supervisor, in milliseconds."""
+
+    start_timeout_ms: int = 120_000
+    """Time from the plan of an attempt to its claim, after which it counts as lost."""
+    unknown_timeout_ms: int = 60_000
+    """Time without an answer from a host, after which its attempts count as lost."""
+    cancel_grace_ms: int = 10_000
+    """Time for a process to end by itself after a cancel request."""
+    first_backoff_ms: int = 1_000
+    longest_backoff_ms: int = 60_000
+    finalizing_attempts: int = 3
+    """Attempts to commit the output of the last checkpoint of a cancelled job."""
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """The job has ended, or the supervisor has nothing to do before `until_ms`."""
+
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Start:
+    """Plan the attempt, and start a process for it if the plan is accepted."""
+
+    attempt: int
+    finalize: bool = False
+
+
+@dataclass(frozen=True)
+class DeclareLost:
+    """Decide that the attempt is lost. Its process, if any, is dead or out of reach."""
+
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Kill the process tree of the attempt, and its Spark application."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
+class AskToCancel:
+    """Ask the process of the attempt to cancel the job."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Decide:
+    """Decide the end of the job, in the records of an attempt that has no process."""
+
+    attempt: int
+    verdict: Verdict
+    reason: str
+
+
+Step = Nothing | Start | DeclareLost | Kill | AskToCancel | Decide
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """The knowledge of a supervisor apart from the records."""
+
+    now_ms: int
+    process: Process = Process.UNKNOWN
+    """Of the newest attempt that was claimed."""
+    unknown_since_ms: int | None = None
+    cancel_asked_ms: int | None = None
+    """When this supervisor asked the process to cancel."""
+    resumable: bool = True
+    """Whether a lost attempt can be followed by another one."""
+
+
+def next_step(job: JobView, seen: Observation, policy: Policy) -> Step:
+    """Return what to do next for a job."""
+    last = job.last
+    if job.verdict is not None:
+        # A process that decided the end cleans up and exits by itself.
+        return Nothing()
+    if last is None:
+        if job.cancel_requested:
+            return Decide(1, Verdict.CANCELED, "The job was cancelled before it started.")
+        return Start(1)
+    if last.ended is None:
+        return _supervise(job, last, seen, policy)
+    return _continue_after(job, last, seen, policy)
+
+
+def _supervise(job: JobView, last: Attempt, seen: Observation, policy: Policy) -> Step:
+    """Handle an attempt that has not ended."""
+    if last.claim is None:
+        planned = last.planned.at_ms if last.planned else seen.now_ms
+        deadline = planned + policy.start_timeout_ms
+        if job.cancel_requested and last.planned and not last.planned.finalize:
+            return DeclareLost(last.number, "The job was cancelled before the attempt started.")
+        if seen.now_ms < deadline:
+            return Nothing(deadline)
+        return DeclareLost(last.number, f"No process claimed the attempt within {policy.start_timeout_ms} ms.")
+    if seen.process is Process.DEAD:
+        return DeclareLost(last.number, f"Process {last.claim.pid} on {last.claim.host} died.")
+    if seen.process is Process.UNKNOWN:
+        since = seen.now_ms if seen.unknown_since_ms is None else seen.unknown_since_ms
+        deadline = since + policy.unknown_timeout_ms
+        if seen.now_ms < deadline:
+            return Nothing(deadline)
+        return DeclareLost(last.number, f"Host {last.claim.host} has not answered for {policy.unknown_timeout_ms} ms.")
+    if job.cancel_requested and not (last.planned and last.planned.finalize):
+        if seen.cancel_asked_ms is None:
+            return AskToCancel(last.number)
+        deadline = seen.cancel_asked_ms + policy.cancel_grace_ms
+        return Nothing(deadline) if seen.now_ms < deadline else Kill(last.number)
+    return Nothing(seen.now_ms + policy.unknown_timeout_ms)
+
+
+def _continue_after(job: JobView, last: Attempt, seen: Observation, policy: Policy) -> Step:
+    """Handle a job whose newest attempt was lost."""
+    assert last.ended is not None
+    following = last.number + 1
+    if last.claim is not None and seen.process is Process.ALIVE:
+        # It holds cores that its successor would wait for.
+        return Kill(last.number)
+    if job.cancel_requested:
+        if job.lineage is None:
+            return Decide(following, Verdict.CANCELED, "The job was cancelled before its first checkpoint.")
+        finalizing = [each for each in job.attempts if each.planned and each.planned.finalize]
+        if len(finalizing) < policy.finalizing_attempts:
+            return Start(following, finalize=True)
+        return Decide(
+            following,
+            Verdict.CANCELED,
+            f"The output of the last checkpoint could not be committed in {len(finalizing)} attempts.",
+        )
+    if not seen.resumable:
+        return Decide(
+            following,
+            Verdict.FAILED,
+            f"{last.ended.reason} The job has no checkpoints to resume from, so it is not restarted.",
+        )
+    due = last.ended.at_ms + backoff_ms(job, policy)
+    return Start(following) if seen.now_ms >= due else Nothing(due)
+
+
+def backoff_ms(job: JobView, policy: Policy) -> int:
+    """Return the delay before the next attempt: it doubles with each attempt that was lost."""
+    lost = sum(1 for each in job.attempts if each.ended and each.ended.verdict is Verdict.LOST)
+    return min(policy.longest_backoff_ms, policy.first_backoff_ms << min(max(lost - 1, 0), 30))
