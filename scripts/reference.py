@@ -34,7 +34,7 @@ TOPICS = {
     "State and keys": ("state.",),
     "Checkpoints and savepoints": ("checkpoint.", "savepoint."),
     "Connectors": ("connectors.",),
-    "Running jobs": ("driver.", "control.", "cli."),
+    "Running jobs": ("driver.", "control.", "cli.", "cluster."),
     "Spark": ("spark.",),
     "State as tables": ("tables.",),
     "Testing": ("testing.",),
