@@ -255,5 +255,5 @@ def test_ctrl_c_ends_a_running_job_within_seconds(write):
         assert time.monotonic() - pressed < 15
         said = run.stderr.read()
         assert "SIGINT: job 'penstock-job' stops after the current epoch. Press Ctrl-C again" in said
-        assert "It has no checkpoint in a directory: the next start begins from scratch." in said
+        assert "It has no checkpoint in a directory; the next start begins from scratch." in said
         assert without_job_lines(said).endswith("Stopped.\n")
