@@ -132,6 +132,8 @@ def test_a_page_fits_the_width_of_the_screen(visit: Visit, name: str, viewport: 
     visit.open(f"{name}.html")
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
     assert visit.page.evaluate(CLIPPED) == []
+    narrow = "[...document.querySelectorAll('article td')].filter(each => each.getBoundingClientRect().width < 100)"
+    assert visit.page.evaluate(f"{narrow}.map(each => each.textContent)") == []
 
 
 def test_the_menu_opens_on_a_narrow_screen(visit: Visit) -> None:
