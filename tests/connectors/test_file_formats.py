@@ -174,9 +174,9 @@ class TestText:
         assert read(StreamFormat.text_line_format("UTF-16"), path) == ["a", "b"]
 
     def test_an_unknown_charset_is_rejected(self):
-        with pytest.raises(PenstockError, match="charset 'UTF-99'"):
+        with pytest.raises(PenstockError, match="Unknown charset 'UTF-99'"):
             StreamFormat.text_line_format("UTF-99")
-        with pytest.raises(PenstockError, match="charset 'x'"):
+        with pytest.raises(PenstockError, match="Unknown charset 'x'"):
             Encoder.simple_string_encoder("x")
 
     def test_characters_outside_the_charset_are_written_as_question_marks(self, tmp_path):
@@ -305,7 +305,7 @@ class TestCsv:
         ]
 
     def test_a_record_without_the_csv_columns_is_rejected(self, tmp_path):
-        with pytest.raises(PenstockError, match=r"\{'a': 1\} .* columns a, b"):
+        with pytest.raises(PenstockError, match=r"\{'a': 1\} does not have the columns a, b"):
             written(tmp_path, Encoder.csv(["a", "b"]), [{"a": 1}])
 
     def test_flinks_csv_classes_write_and_read(self, tmp_path):
@@ -381,7 +381,7 @@ class TestParquet:
         assert [row.lines[0]["count"] for row in read(BulkFormat.parquet(), tmp_path)] == [1, 2]
 
     def test_an_error_names_the_parquet_column_of_a_mismatched_value(self, tmp_path):
-        with pytest.raises(PenstockError, match="A value of column 'id'"):
+        with pytest.raises(PenstockError, match="A value of column 'id' is not of type int64"):
             written(tmp_path, BulkWriterFactory.parquet(Order), [Order("x", "y")])
 
     def test_an_error_names_a_column_of_an_unsupported_type(self):

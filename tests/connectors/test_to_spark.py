@@ -131,9 +131,9 @@ def test_a_list_that_changes_later_is_written_with_its_original_value():
         ((1.5, "a"), r"the field 'id' is declared as bigint not null, but its value is 1.5 \(float\)"),
         ((2**63, "a"), r"'id' is declared as bigint not null, but its value is 9223372036854775808 \(int\)"),
         ((1, 2), r"'name' is declared as string, but its value is 2 \(int\): .* The record is {'id': 1, 'name': 2}"),
-        ({"id": 1}, r"does not match the schema. {'id': 1} .* columns id, name"),
-        ((1, "a", 3), r"\(1, 'a', 3\) .* columns id, name"),
-        (7, r"7 .* columns id, name"),
+        ({"id": 1}, r"does not match the schema. {'id': 1} does not have the columns id, name"),
+        ((1, "a", 3), r"\(1, 'a', 3\) does not have the columns id, name"),
+        (7, "7 does not have the columns id, name"),
     ],
 )
 def test_a_mismatched_record_is_rejected_with_operator_field_type_and_record(record, said):

@@ -14,11 +14,11 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.mark.parametrize(("page", "programs"), [("write/operator-state", 4), ("write/state-ttl", 2)])
 def test_programs_of_a_page_pass_their_assertions(page: str, programs: int) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
-    assert all(re.search(r"assert .*job\.output", block) for block in blocks)
-    assert len(blocks) == programs
+    found = blocks(page)
+    assert all(re.search(r"assert .*job\.output", block) for block in found)
+    assert len(found) == programs
     names: dict[str, Any] = {"__name__": page.replace("/", "_").replace("-", "_")}
-    for block in blocks:
+    for block in found:
         exec(block, names)
 
 

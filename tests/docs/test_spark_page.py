@@ -33,6 +33,7 @@ def test_spark_reads_the_input_and_writes_the_output_of_the_page(
     assert "| ann| 5.5|" in re.sub(r" +", " ", capsys.readouterr().out)
     rows = session.read.parquet(f"{tmp_path}/totals").select("customer", "spent").collect()
     assert sorted(map(tuple, rows)) == [("ann", 4.5), ("ann", 5.5), ("bob", 9.0)]
+    assert session.read.parquet(f"{tmp_path}/totals").select("epoch").distinct().count() == 1
     [kept] = tmp_path.glob("kept-*")
     assert sorted(tuple(row) for row in session.read.json(str(kept)).select("customer", "amount").collect()) == sorted(
         spent

@@ -691,7 +691,7 @@ class TestTheHarness:
         with JobHarness(left.union(right).map(str)) as job:
             job.push("a", source="l").push("b", source="right").epoch()
             assert sorted(job.output) == ["a", "b"]
-            with pytest.raises(PenstockError, match="The program has 2 sources"):
+            with pytest.raises(PenstockError, match=r"The program has 2 sources\. Pass source="):
                 job.push("c")
             with pytest.raises(PenstockError, match="has no source 'x'"):
                 job.push("c", source="x")
