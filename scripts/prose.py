@@ -8,6 +8,8 @@ Where a phrase is right (a quotation, an API's word), end its line with `prose: 
 """
 
 import argparse
+import bisect
+import itertools
 import re
 import subprocess
 import sys
@@ -34,7 +36,9 @@ PHRASES = {
     r"so that [^.;:]*?\b(?:not|no|never|none)": "to keep X from; otherwise",
     r"may": "can (ability, permission), might (possibility)",
 }
-PATTERNS = [(re.compile(rf"\b(?:{phrase})\b", re.IGNORECASE), hint) for phrase, hint in PHRASES.items()]
+PATTERNS = [
+    (re.compile(rf"\b(?:{phrase})\b".replace(" ", r"\s+"), re.IGNORECASE), hint) for phrase, hint in PHRASES.items()
+]
 # A month, not a verb.
 MONTH = re.compile(r"\bMay (?:\d|and\b)|\d\.? May\b")
 
@@ -54,20 +58,15 @@ def findings(text: str) -> Iterator[Finding]:
     A phrase that runs over the end of a line counts for the line on which it begins.
     """
     lines = text.splitlines()
-    starts: list[int] = []
-    length = 0
-    for line in lines:
-        starts.append(length)
-        length += len(line) + 1
+    starts = [0, *itertools.accumulate(len(line) + 1 for line in lines)]
     joined = re.sub(r"\n(\s*(?:#|>)?\s*)", lambda match: " " * len(match.group()), text)
     months = {match.start() for match in MONTH.finditer(joined)} | {match.end() - 3 for match in MONTH.finditer(joined)}
     found = []
     for pattern, hint in PATTERNS:
-        squeezed = re.compile(pattern.pattern.replace(" ", r"\s+"), re.IGNORECASE)
-        for match in squeezed.finditer(joined):
-            if match.start() in months:
-                continue
-            found.append((_line_of(match.start(), starts), " ".join(match.group().split()), hint))
+        for match in pattern.finditer(joined):
+            if match.start() not in months:
+                line_number = bisect.bisect_right(starts, match.start())
+                found.append((line_number, " ".join(match.group().split()), hint))
     for number, line in enumerate(lines, 1):
         test = TEST.match(line)
         if test and FRAGMENT.match(test.group(1)):
@@ -75,14 +74,6 @@ def findings(text: str) -> Iterator[Finding]:
     for number, phrase, hint in sorted(found):
         if ALLOWED not in lines[number - 1]:
             yield number, phrase, hint
-
-
-def _line_of(offset: int, starts: list[int]) -> int:
-    low, high = 0, len(starts)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if starts[middle] <= offset else (low, middle)
-    return low + 1
 
 
 def checked_files(paths: list[str]) -> list[Path]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from contextlib import suppress
 from enum import Enum
 from typing import TypeVar
 
@@ -25,7 +26,7 @@ import msgspec
 
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.errors import PenstockError
-from penstock.state.storage import AlreadyPublished, MissingObject
+from penstock.state.storage import AlreadyPublished
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _ATTEMPT = re.compile(r"attempts/(\d{6})/(planned|claimed|ended)")
@@ -184,7 +185,7 @@ class Records:
         prefix = f"jobs/{checked_id(job_id)}/"
         names = {name.removeprefix(prefix) for name in self._storage.list(prefix)}
         if "job" not in names:
-            raise UnknownJob(f"The cluster has no job {job_id}.", fix="`penstock list` shows the jobs.")
+            raise _unknown(job_id)
         numbers = sorted({int(match[1]) for name in names if (match := _ATTEMPT.fullmatch(name))})
         if numbers != list(range(1, len(numbers) + 1)):
             raise BadRecord(
@@ -210,11 +211,10 @@ class Records:
 
     def request_cancel(self, job_id: str) -> None:
         """Record that a job is to be cancelled. Can be called repeatedly."""
-        self.view(job_id)
-        try:
+        if not self._storage.exists(f"jobs/{checked_id(job_id)}/job"):
+            raise _unknown(job_id)
+        with suppress(AlreadyPublished):
             self._storage.publish(f"jobs/{job_id}/cancel", secrets.token_bytes(8))
-        except AlreadyPublished:
-            return
 
     def bind_lineage(self, job_id: str, lineage: str) -> str:
         """Bind a job to its lineage, unless an earlier attempt has, and return the one it is bound to."""
@@ -265,13 +265,15 @@ class Records:
     def _read(self, name: str, form: type[R]) -> R:
         try:
             return msgspec.json.decode(self._storage.read(name), type=form)
-        except MissingObject:
-            raise
         except msgspec.MsgspecError as error:
             raise BadRecord(
                 f"The record {name} in {self._storage.where} cannot be read: {error}.",
                 fix="Restore the file from a backup, or run the version of Penstock that wrote it.",
             ) from None
+
+
+def _unknown(job_id: str) -> UnknownJob:
+    return UnknownJob(f"The cluster has no job {job_id}.", fix="`penstock list` shows the jobs.")
 
 
 def attempt_folder(number: int) -> str:
