@@ -251,15 +251,6 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "spark.executor.extraClassPath.",
     ),
     (
-        "StreamExecutionEnvironment.set_python_requirements",
-        "Not available: Spark does not install packages. Install them on the executor hosts, or ship an environment "
-        "with the setting spark.archives and env.set_python_executable(path).",
-    ),
-    (
-        "StreamExecutionEnvironment.add_python_archive",
-        "Not available. Use env.spark.sparkContext.addArchive(path), and SparkFiles.get(name) in your functions.",
-    ),
-    (
         "StreamExecutionEnvironment.register_cached_file",
         "Not available. Use env.spark.sparkContext.addFile(path), and SparkFiles.get(name) in your functions.",
     ),
@@ -341,7 +332,7 @@ DIFFERS: dict[str, str] = {
     "KeyedStream.print": _PRINT,
     "RuntimeContext.get_attempt_number": "always 0: functions cannot see that an epoch is retried",
     "StreamExecutionEnvironment.add_jars": "for Spark's connectors; refused once Spark has started",
-    "StreamExecutionEnvironment.add_python_file": "a file, not a directory: zip it",
+    "StreamExecutionEnvironment.add_python_archive": "functions find the folder with SparkFiles.get(name)",
     "StreamExecutionEnvironment.configure": _SETTINGS,
     "StreamExecutionEnvironment.execute_async": "without a name, the setting pipeline.name names the job",
     "StreamExecutionEnvironment.from_collection": "several tasks can read the collection",
@@ -351,5 +342,6 @@ DIFFERS: dict[str, str] = {
     "StateTtlConfig.Builder.cleanup_incrementally": "at the end of the epoch, on every backend",
     "RuntimeExecutionMode.BATCH": "one Spark job without checkpoints; reduces emit final values; nothing is sorted",
     "StreamExecutionEnvironment.set_python_executable": "refused once Spark has started",
+    "StreamExecutionEnvironment.set_python_requirements": "the driver installs wheels and ships them to the workers",
 }
 """Names and members that accept the same calls but behave differently."""

@@ -21,6 +21,7 @@ import penstock
 from penstock.common.options import options_page
 from penstock.errors import PenstockError
 from scripts.error_messages import messages
+from scripts.rest_page import rest_page
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 NOTES = REFERENCE / "error-notes.md"
@@ -34,7 +35,8 @@ TOPICS = {
     "State and keys": ("state.",),
     "Checkpoints and savepoints": ("checkpoint.", "savepoint."),
     "Connectors": ("connectors.",),
-    "Running jobs": ("driver.", "control.", "cli.", "cluster."),
+    "Running jobs": ("driver.", "control.", "cli."),
+    "The service": ("cluster.", "rest."),
     "Spark": ("spark.",),
     "State as tables": ("tables.",),
     "Testing": ("testing.",),
@@ -55,6 +57,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "settings.md": options_page(),
         REFERENCE / "cli.md": cli_page(),
         REFERENCE / "errors.md": errors_page(),
+        REFERENCE / "rest.md": rest_page(),
     }
 
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from chaos.servers.postgres import PostgresServer
     from chaos.servers.redis import RedisServer
 
+# No test reads the configuration file of this host's user. Processes that tests start inherit it.
+os.environ["PENSTOCK_CONF"] = ""
+
 # `make` creates it. It only speeds up the tests.
 CLASSES = Path(sys.prefix) / "spark-classes.jsa"
 if CLASSES.exists():

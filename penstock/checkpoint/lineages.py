@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 
 from penstock.checkpoint.fencing import remove_manifests
 from penstock.checkpoint.manifest import manifest_name
+from penstock.common.wall_clock import now_ms
 from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
-from penstock.state.storage import AlreadyPublished, MissingObject
+from penstock.state.storage import AlreadyPublished, MissingObject, StorageError
 
 SharedStorage = LocalStorage | ObjectStorage
 """Storage that drivers and tasks in several processes can reach."""
@@ -36,11 +37,18 @@ _RETAINED, _REMOVED = ".retained", ".removed"
 _OURS = re.compile(r"lineages/\d{12}(\.retained|\.removed)?")
 
 
+class MissingCheckpoints(StorageError):
+    """The directory with the checkpoints of a cluster's job is empty, although the job has run.
+
+    Operator action: mount the directory, or restore it. The cluster tries again by itself.
+    """
+
+
 class Lineages:
     """The lineages of the job whose checkpoints are in `root`. Each driver has one object of this class."""
 
-    def __init__(self, root: SharedStorage) -> None:
-        self._root = root
+    def __init__(self, root: SharedStorage, probe: Callable[[str], None] = lambda point: None) -> None:
+        self._root, self._probe = root, probe
         self._records: dict[str, str] = {}
         """The record of each lineage that `current` returned."""
 
@@ -70,6 +78,15 @@ class Lineages:
                 self._root.publish(record, lineage.encode())
                 self._records[lineage] = record
                 return lineage
+
+    def check_begun(self) -> None:
+        """Raise MissingCheckpoints if no driver has ever used this directory, although the job has run."""
+        if not self._names():
+            raise MissingCheckpoints(
+                f"The job has run before, but its checkpoints in {self._root.where} are gone.",
+                fix="Check whether the directory is mounted, or restore it from a backup. To start from scratch, "
+                "submit the program as a new job.",
+            )
 
     def goes_on_from(self, origin: str) -> bool:
         """Return whether `current` would resume a lineage that started from this savepoint."""
@@ -108,6 +125,7 @@ class Lineages:
         if record is not None:
             # The mark comes first: a partly deleted lineage must not be resumed.
             self._root.write(record + (_RETAINED if retain else _REMOVED), b"")
+            self._probe("marked")
         if not retain:
             self._remove(lineage)
             if record is not None:
@@ -143,7 +161,7 @@ class Lineages:
 
 def new_lineage() -> str:
     """Return a unique name that sorts by time."""
-    return f"{int(time.time() * 1000):015d}-{uuid.uuid4().hex[:8]}"
+    return f"{now_ms():015d}-{uuid.uuid4().hex[:8]}"
 
 
 def _record(number: int) -> str:

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
 
-import msgspec
 import typer
 
 from penstock.cli.first_job import first_job
+from penstock.cli.shipping import Chosen
 from penstock.common.configuration import Configuration
 from penstock.graph.logical import LogicalGraph
 from penstock.graph.physical import PhysicalGraph
-from penstock.savepoint.comparison import INCOMPATIBLE, RESTORED, Comparison, OperatorVerdict, SourceVerdict, compare
+from penstock.savepoint.comparison import (
+    INCOMPATIBLE,
+    RESTORED,
+    Comparison,
+    OperatorVerdict,
+    SourceVerdict,
+    compare,
+    summary,
+)
 from penstock.savepoint.settings import restore_settings
 
 
-def dry_run(program: Path, arguments: list[str], as_json: bool, settings: Mapping[str, str]) -> int:
+def dry_run(chosen: Chosen, as_json: bool, settings: Mapping[str, str]) -> int:
     """Compare the first job of a program with the configured savepoint.
 
     Return the exit code that a run would have, as far as the savepoint determines it.
     """
-    name, comparison = first_job(program, arguments, _compared, settings)
+    name, comparison = first_job(chosen, _compared, settings)
     return _say(name, comparison, as_json)
 
 
@@ -39,8 +45,7 @@ def _compared(
 
 def _say(name: str, comparison: Comparison, as_json: bool) -> int:
     if as_json:
-        said: dict[str, Any] = {"program": name, "would_start": comparison.would_start}
-        typer.echo(json.dumps(said | msgspec.to_builtins(comparison), indent=2))
+        typer.echo(json.dumps(summary(name, comparison), indent=2))
     else:
         typer.echo("\n".join(_lines(name, comparison)))
         if not comparison.would_start:

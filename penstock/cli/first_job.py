@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Generic, NoReturn, TypeVar
 
 import typer
 
-from penstock.cli.program import run_program
+from penstock.cli.shipping import Chosen
 from penstock.common.configuration import Configuration
 from penstock.datastream.launch import LaunchContext, launch
+from penstock.datastream.program_runner import run_program
 from penstock.graph.logical import LogicalGraph
 from penstock.graph.physical import PhysicalGraph
 
@@ -25,12 +25,11 @@ class _Found(BaseException, Generic[Seen]):
         self.seen = seen
 
 
-def first_job(program: Path, arguments: list[str], look: Look[Seen], settings: Mapping[str, str] | None = None) -> Seen:
+def first_job(chosen: Chosen, look: Look[Seen], settings: Mapping[str, str] | None = None) -> Seen:
     """Return the result of `look` for the first job. Exit with code 1 if the program runs no job.
 
     Args:
-        program: The program's file.
-        arguments: The arguments of the program.
+        chosen: The program and its arguments.
         look: Receives the job's name, graphs and settings.
         settings: The settings of the command line.
     """
@@ -40,7 +39,7 @@ def first_job(program: Path, arguments: list[str], look: Look[Seen], settings: M
 
     launch(LaunchContext(settings=settings or {}, inspect=found))
     try:
-        code = run_program(program, arguments)
+        code = run_program(chosen.program, chosen.arguments, chosen.module)
     except _Found as ended:
         return ended.seen  # type: ignore[no-any-return]
     if code == 0:

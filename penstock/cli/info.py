@@ -11,6 +11,7 @@ import typer
 
 from penstock.cli.first_job import first_job
 from penstock.cli.overrides import Setting, overrides_of
+from penstock.cli.shipping import Chosen
 from penstock.connectors.guarantees import in_words
 from penstock.datastream.guarantees import guarantee_of
 
@@ -22,5 +23,5 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print the guarantee as JSON.")] = False,
 ) -> None:
     """Print the end-to-end guarantee of a program's first job, and the reason for it. The job does not run."""
-    guarantee = first_job(program, arguments or [], guarantee_of, overrides_of(setting))
+    guarantee = first_job(Chosen(program, "", arguments or []), guarantee_of, overrides_of(setting))
     typer.echo(json.dumps(msgspec.to_builtins(guarantee), indent=2) if as_json else in_words(guarantee))

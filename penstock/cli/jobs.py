@@ -1,45 +1,48 @@
-"""Commands for jobs that run on this host: `penstock list`, `stop`, `cancel`, `rescale`, and `savepoint JOB`."""
+"""Commands for running jobs: `penstock list`, `stop`, `cancel`, `rescale`, `checkpoint`, and `savepoint JOB`."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Callable
-from datetime import datetime
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from typer.core import TyperCommand
 
-from penstock.cli.overrides import Setting, YarnId, overrides_of
-from penstock.cli.program import INTERRUPTED
+from penstock.cli.found_jobs import FoundJobs
+from penstock.cli.listed_job import ListedJob
+from penstock.cli.overrides import Setting, YarnId
+from penstock.cli.service_address import Address
 from penstock.cli.shown_errors import ShownErrors
-from penstock.common.options import canonical, check_keys, surrounding_settings
-from penstock.control.client import Running, ask, find_job, running_jobs
-from penstock.control.place import control_directory
-from penstock.driver.control_messages import Cancel, Description, MakeSavepoint, Request, Rescale, Stop
+from penstock.datastream.program_runner import INTERRUPTED
+from penstock.driver.control_messages import Cancel, Done, MakeSavepoint, Request, Rescale, Stop, TakeCheckpoint
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, a prefix of the id, or its name.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 _WHERE = "Directory for the savepoint. By default the job's settings apply."
 
 
 def list_(
     as_json: Annotated[bool, typer.Option("--json", help="Print all details as JSON.")] = False,
+    all_jobs: Annotated[
+        bool, typer.Option("-a", "--all", help="Include jobs that have ended, as far as the service remembers them.")
+    ] = False,
+    address: Address = None,
     setting: Setting = None,
 ) -> None:
-    """List the jobs running on this host."""
+    """List the jobs that run on this host, by hand or in its cluster."""
     with ShownErrors():
-        jobs = running_jobs(_directory(setting))
+        jobs = [job for job in FoundJobs(setting, address).all() if all_jobs or not job.ended]
     if as_json:
-        typer.echo(json.dumps([_all_of(job) for job in jobs], indent=2))
+        typer.echo(json.dumps([dict(job.details) for job in jobs], indent=2))
     elif not jobs:
-        typer.echo("This user has no running jobs on this host.", err=True)
+        where = f"The service at {address}" if address else "This user"
+        typer.echo(f"{where} has no running jobs{'' if address else ' on this host'}.", err=True)
     else:
-        rows = [("ID", "NAME", "STATUS", "SINCE", "EPOCHS", "PARALLELISM", "RESTARTS"), *map(_row, jobs)]
+        rows = [("ID", "NAME", "STATUS", "SINCE", "EPOCHS", "PARALLELISM", "RESTARTS"), *(job.row() for job in jobs)]
         widths = [max(map(len, column)) for column in zip(*rows)]
         for row in rows:
             typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
@@ -48,11 +51,14 @@ def list_(
 def savepoint(
     job: Job,
     directory: Annotated[str | None, typer.Argument(metavar="DIR", help=_WHERE)] = None,
+    address: Address = None,
     setting: Setting = None,
+    as_json: AsJson = False,
     yarn_id: YarnId = None,
 ) -> None:
     """Take a savepoint of a running job, which continues, and print its path."""
-    _have_done(job, setting, "Taking a savepoint of", lambda: MakeSavepoint(directory=_absolute(directory)))
+    asked = MakeSavepoint(directory=absolute(directory))
+    _report(_have_done(job, address, setting, "Taking a savepoint of", asked), as_json)
 
 
 def stop(
@@ -63,11 +69,14 @@ def stop(
     directory: Annotated[
         str | None, typer.Option("-p", "--savepoint-path", "--savepointPath", metavar="DIR", help=_WHERE)
     ] = None,
+    address: Address = None,
     setting: Setting = None,
+    as_json: AsJson = False,
     yarn_id: YarnId = None,
 ) -> None:
     """Stop a running job with a savepoint and print its path."""
-    _have_done(job, setting, "Stopping", lambda: Stop(directory=_absolute(directory), drain=drain))
+    asked = Stop(directory=absolute(directory), drain=drain)
+    _report(_have_done(job, address, setting, "Stopping", asked), as_json)
 
 
 def cancel(
@@ -82,13 +91,14 @@ def cancel(
             help="Take a savepoint first and print its path.",
         ),
     ] = None,
+    address: Address = None,
     setting: Setting = None,
+    as_json: AsJson = False,
     yarn_id: YarnId = None,
 ) -> None:
     """Cancel a running job, immediately or with a savepoint."""
-    _have_done(
-        job, setting, "Cancelling", lambda: Cancel(savepoint=savepoint is not None, directory=_absolute(savepoint))
-    )
+    asked = Cancel(savepoint=savepoint is not None, directory=absolute(savepoint))
+    _report(_have_done(job, address, setting, "Cancelling", asked), as_json)
 
 
 def rescale(
@@ -97,14 +107,29 @@ def rescale(
         list[str],
         typer.Argument(metavar="N|UID=N", help="Parallelism of all operators, or of one operator by uid or name."),
     ],
+    address: Address = None,
     setting: Setting = None,
+    as_json: AsJson = False,
+    yarn_id: YarnId = None,
 ) -> None:
     """Change the parallelism of a running job, starting with its next epoch."""
-    _have_done(job, setting, "Rescaling", lambda: Rescale(parallelism=_wanted(parallelism)))
+    asked = Rescale(parallelism=_wanted(parallelism))
+    _report(_have_done(job, address, setting, "Rescaling", asked), as_json)
+
+
+def checkpoint(
+    job: Job,
+    address: Address = None,
+    setting: Setting = None,
+    as_json: AsJson = False,
+    yarn_id: YarnId = None,
+) -> None:
+    """Take a checkpoint of a running job now, and print its number."""
+    _report(_have_done(job, address, setting, "Taking a checkpoint of", TakeCheckpoint()), as_json)
 
 
 _WITH_SAVEPOINT = ("-s", "--with-savepoint", "--withSavepoint")
-_WITH_A_VALUE = ("-D", "-yid", "--yarnapplicationId")
+_WITH_A_VALUE = ("-D", "-m", "--jobmanager", "-yid", "--yarnapplicationId")
 
 
 class CancelCommand(TyperCommand):
@@ -124,23 +149,30 @@ class CancelCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-def _have_done(given: str, setting: list[str] | None, doing: str, request: Callable[[], Request]) -> None:
-    asked = request()
+def _have_done(
+    given: str, address: str | None, setting: list[str] | None, doing: str, request: Request
+) -> tuple[ListedJob, Done]:
     with ShownErrors():
-        directory = _directory(setting)
-        job = find_job(directory, given)
-        name = given if job.description is None else job.description.name
+        job = FoundJobs(setting, address).one(given)
         try:
-            with _shown(f"{doing} '{name}'"):
-                done = ask(directory, job, asked)
+            with progress(f"{doing} '{job.name or given}'"):
+                return job, job.perform(request)
         except KeyboardInterrupt:
             typer.echo("Stopped waiting. The job will still complete the request.", err=True)
             raise typer.Exit(INTERRUPTED) from None
-    if done.savepoint is not None:
+
+
+def _report(result: tuple[ListedJob, Done], as_json: bool) -> None:
+    job, done = result
+    if as_json:
+        typer.echo(json.dumps({"id": job.id, "savepoint": done.savepoint, "checkpoint": done.checkpoint}, indent=2))
+    elif done.savepoint is not None:
         typer.echo(done.savepoint)
+    elif done.checkpoint is not None:
+        typer.echo(str(done.checkpoint))
 
 
-def _shown(doing: str) -> Progress:
+def progress(doing: str) -> Progress:
     """Show the current action and its duration on a terminal, until it is done. Use stderr: stdout is for the path."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
@@ -149,13 +181,7 @@ def _shown(doing: str) -> Progress:
     return progress
 
 
-def _directory(setting: list[str] | None) -> str:
-    overrides = overrides_of(setting)
-    check_keys(overrides)
-    return control_directory(canonical(surrounding_settings() | overrides))
-
-
-def _absolute(directory: str | None) -> str | None:
+def absolute(directory: str | None) -> str | None:
     """Return an absolute path, because the job can have another working directory than this command."""
     if not directory or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", directory):
         return directory or None
@@ -180,24 +206,3 @@ def _number(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
         raise typer.BadParameter(f"'{text}' is not a valid number of subtasks.", param_hint="N")
     return int(text)
-
-
-def _all_of(job: Running) -> dict[str, Any]:
-    if job.description is None:
-        return {"id": job.id, "pid": job.pid, "status": None}
-    known: dict[str, Any] = msgspec.to_builtins(job.description)
-    known.pop("type")
-    return known
-
-
-def _row(job: Running) -> tuple[str, ...]:
-    known = job.description
-    if known is None:
-        return (job.id, "", f"process {job.pid} does not respond", "", "", "", "")
-    since = datetime.fromtimestamp(known.started / 1000).strftime("%Y-%m-%d %H:%M:%S")
-    return (job.id, known.name, known.status, since, str(known.epochs), _parallelism(known), str(known.restarts))
-
-
-def _parallelism(known: Description) -> str:
-    numbers = sorted(set(known.parallelism.values()))
-    return " to ".join(str(number) for number in dict.fromkeys([numbers[0], numbers[-1]])) if numbers else ""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import platform
-from collections.abc import Mapping
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Annotated
@@ -12,20 +10,33 @@ from typing import Annotated
 import typer
 
 import penstock
+from penstock.cli.application import run_jobs, run_with_rest
+from penstock.cli.cluster import cluster_app
 from penstock.cli.dry_run import dry_run
 from penstock.cli.info import info
-from penstock.cli.jobs import CancelCommand, cancel, list_, rescale, stop
+from penstock.cli.jobs import CancelCommand, absolute, cancel, checkpoint, list_, rescale, stop
+from penstock.cli.logs import logs
 from penstock.cli.overrides import Setting, YarnId, overrides_of
 from penstock.cli.plan import plan
-from penstock.cli.program import run_program
 from penstock.cli.savepoint import savepoint_app
+from penstock.cli.service_address import Address
+from penstock.cli.shipping import (
+    Archives,
+    PyFiles,
+    PythonFile,
+    PythonModule,
+    RequirementsFile,
+    chosen_program,
+    dependency_settings,
+    import_dependencies,
+)
 from penstock.cli.state import state_app
+from penstock.cli.submit import submit
 from penstock.common.console import console
+from penstock.common.options import configuration_file
 from penstock.common.options.checkpoints import CLAIM_MODE, IGNORE_UNCLAIMED_STATE, RECOVERY_PATH
 from penstock.common.options.program import PARALLELISM
 from penstock.common.options.running import QUIET
-from penstock.datastream.launch import LaunchContext, launch
-from penstock.errors import SourceLocation
 from penstock.savepoint.restoring import RecoveryClaimMode
 
 app = typer.Typer(
@@ -40,7 +51,9 @@ app = typer.Typer(
 # All arguments after the program's name belong to the program.
 @app.command(context_settings={"allow_interspersed_args": False})
 def run(
-    program: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A Python file.")],
+    program: Annotated[
+        Path | None, typer.Argument(help="A Python file, or a folder or zip file with a file __main__.py.")
+    ] = None,
     arguments: Annotated[list[str] | None, typer.Argument(help="Passed to the program.")] = None,
     parallelism: Annotated[
         int | None,
@@ -64,23 +77,58 @@ def run(
         typer.Option("--claim-mode", help="CLAIM: the job deletes the savepoint after its own first checkpoint."),
     ] = None,
     setting: Setting = None,
+    py_files: PyFiles = None,
+    archives: Archives = None,
+    requirements: RequirementsFile = None,
+    python_file: PythonFile = None,
+    module: PythonModule = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only warnings and errors, not progress.")] = False,
     yarn_id: YarnId = None,
+    detached: Annotated[
+        bool, typer.Option("-d", "--detached", help="Submit the program to a service, print the job's id, and return.")
+    ] = False,
+    address: Address = None,
+    web: Annotated[
+        bool, typer.Option("--web", help="Serve the REST interface for this program while it runs.")
+    ] = False,
     dry: Annotated[
         bool, typer.Option("--dry-run", help="Compare the savepoint with the program without starting a job.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result of --dry-run as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result of --dry-run, or the job's id, as JSON.")
+    ] = False,
 ) -> None:
-    """Run a Python program, as python would, with settings from the command line."""
+    """Run a Python program, as python would, or submit it to a service with -d or -m."""
     if savepoint is None and (allow_non_restored_state or claim_mode is not None):
         raise typer.BadParameter("This option needs a savepoint: pass one with -s PATH.", param_hint="-n")
     if dry and savepoint is None:
         raise typer.BadParameter("This option needs a savepoint: pass one with -s PATH.", param_hint="--dry-run")
-    if as_json and not dry:
-        raise typer.BadParameter("This option requires --dry-run.", param_hint="--json")
-    overrides = overrides_of(setting)
+    submitted = detached or address is not None
+    if submitted and (dry or web):
+        raise typer.BadParameter(
+            "This option runs the program here, so -d and -m cannot be combined with it.",
+            param_hint="--dry-run" if dry else "--web",
+        )
+    if as_json and not dry and not submitted:
+        raise typer.BadParameter("This option requires --dry-run, -d or -m.", param_hint="--json")
+    chosen = chosen_program(program, arguments, python_file, module)
+    overrides = overrides_of(setting) | dependency_settings(py_files, archives, requirements)
     if parallelism is not None:
         overrides[PARALLELISM.key] = str(parallelism)
+    if submitted:
+        raise typer.Exit(
+            submit(
+                chosen,
+                settings=overrides,
+                given=setting,
+                address=address,
+                savepoint=absolute(savepoint),
+                claim_mode=None if claim_mode is None else claim_mode.value,
+                allow_non_restored_state=allow_non_restored_state,
+                detached=detached,
+                as_json=as_json,
+            )
+        )
     if savepoint is not None:
         overrides[RECOVERY_PATH.key] = savepoint
         overrides[IGNORE_UNCLAIMED_STATE.key] = str(allow_non_restored_state).lower()
@@ -88,40 +136,37 @@ def run(
         overrides[CLAIM_MODE.key] = claim_mode.value
     if quiet:
         overrides[QUIET.key] = "true"
+    import_dependencies(overrides)
     if dry:
-        raise typer.Exit(dry_run(program, arguments or [], as_json, overrides))
+        raise typer.Exit(dry_run(chosen, as_json, overrides))
     console(quiet)
-    raise typer.Exit(run_jobs(program, arguments or [], overrides))
-
-
-def run_jobs(program: Path, arguments: list[str], settings: Mapping[str, str]) -> int:
-    """Run a program with the settings of the command line, and warn about jobs that it declared but did not execute."""
-    not_executed: dict[int, SourceLocation | None] = {}
-    launch(LaunchContext(settings=settings, not_executed=not_executed))
-    code = run_program(program, arguments)
-    for place in list(not_executed.values()) if code == 0 else ():
-        where = "" if place is None else f" at {place.file}:{place.line}"
-        logging.getLogger("penstock").warning(
-            "The program declared a stream%s but did not run it, because it never called env.execute().", where
-        )
-    return code
+    if web:
+        raise typer.Exit(run_with_rest(chosen, overrides, setting))
+    raise typer.Exit(run_jobs(chosen, overrides))
 
 
 app.command(context_settings={"allow_interspersed_args": False})(plan)
 app.command(context_settings={"allow_interspersed_args": False})(info)
 app.command(name="list")(list_)
+app.command()(logs)
+app.command()(checkpoint)
 app.add_typer(savepoint_app)
 app.command()(stop)
 app.command(cls=CancelCommand)(cancel)
 app.command()(rescale)
 app.add_typer(state_app)
+app.add_typer(cluster_app)
 
 
 @app.command()
-def version() -> None:
+def version(
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print the configuration file, too.")] = False,
+) -> None:
     """Print the versions of Penstock, Spark and Python."""
     spark = installed_version("pyspark")
     typer.echo(f"Penstock {penstock.__version__}, Spark {spark}, Python {platform.python_version()}")
+    if verbose:
+        typer.echo(f"Configuration file: {configuration_file() or 'none'}")
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.first_job import first_job
+from penstock.cli.shipping import Chosen
 from penstock.common.configuration import Configuration
 from penstock.graph.logical import LogicalGraph
 from penstock.graph.physical import PhysicalGraph
@@ -25,7 +26,7 @@ def plan(
     ] = None,
 ) -> None:
     """Show the plan of a program's first job without running it."""
-    name, found = first_job(program, arguments or [], _plan)
+    name, found = first_job(Chosen(program, "", arguments or []), _plan)
     if svg is not None:
         svg.write_text(picture(found))
     if as_json:

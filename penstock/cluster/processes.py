@@ -28,8 +28,8 @@ class Identity(NamedTuple):
 
 
 class _Stat(NamedTuple):
-    state: str
     parent: int
+    session: int
     started: int
 
 
@@ -40,57 +40,63 @@ def this_process() -> Identity:
     return Identity(socket.gethostname(), boot_id(), os.getpid(), stat.started)
 
 
-def state_of(claim: Claim) -> Process:
-    """Return what this host knows of the process that made a claim."""
-    if claim.host != socket.gethostname():
+def state_of(process: Claim | Identity) -> Process:
+    """Return what this host knows of the process."""
+    if process.host != socket.gethostname():
         return Process.UNKNOWN
-    if claim.boot != boot_id():
+    if process.boot != boot_id():
         return Process.DEAD
-    stat = _stat(claim.pid)
-    return Process.ALIVE if stat is not None and stat.started == claim.started else Process.DEAD
+    stat = _stat(process.pid)
+    return Process.ALIVE if stat is not None and stat.started == process.started else Process.DEAD
 
 
-def kill_tree(claim: Claim) -> bool:
-    """Kill the process of a claim and all its descendants. Return whether none of them is left.
+def remains(claim: Claim) -> bool:
+    """Return whether the process of a claim, or any process that it left behind on this host, is alive."""
+    return claim.host == socket.gethostname() and claim.boot == boot_id() and bool(_tree(claim))
 
-    Python workers of Spark have their own process groups, so no signal to a group reaches all of them. A killed parent
-    leaves its children to init: the descendants are therefore collected first, and again while they die.
+
+def kill_tree(claim: Claim, spare: int = 0) -> bool:
+    """Kill the process of a claim and all its descendants, except `spare`. Return whether none of them is left.
+
+    Python workers of Spark have their own process groups, so no signal to a group reaches all of them. The children of
+    a process that died belong to init, but they stay in its session.
     """
-    if state_of(claim) is not Process.ALIVE:
-        return claim.host == socket.gethostname()
-    doomed = {claim.pid: claim.started}
+    if claim.host != socket.gethostname():
+        return False
+    if claim.boot != boot_id():
+        return True
     deadline = time.monotonic() + _KILL_S
-    while time.monotonic() < deadline:
-        processes = _all_processes()
-        doomed = {pid: started for pid, started in doomed.items() if _is(processes, pid, started)}
-        doomed |= _descendants(set(doomed), processes)
-        if not doomed:
-            return True
-        for pid in doomed:
+    while tree := _tree(claim) - {spare}:
+        if time.monotonic() > deadline:
+            return False
+        for pid in tree:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        # The kernel reports the end of a killed process only by its disappearance, unless it is our child.
-        for pid in doomed:
+            # The kernel reports the end of a killed process only by its disappearance, unless it is our child.
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
         time.sleep(0.02)
-    return False
+    return True
 
 
-def _is(processes: dict[int, _Stat], pid: int, started: int) -> bool:
-    return pid in processes and processes[pid].started == started
-
-
-def _descendants(roots: set[int], processes: dict[int, _Stat]) -> dict[int, int]:
-    found: dict[int, int] = {}
+def _tree(claim: Claim) -> set[int]:
+    """Return the living processes of a claim: its session, and the descendants of all its processes."""
+    processes = _all_processes()
+    # A later process can have the same id, but not while the session exists.
+    tree = {
+        pid
+        for pid, stat in processes.items()
+        if (pid == claim.pid and stat.started == claim.started)
+        or (stat.session == claim.pid and pid != claim.pid and stat.started >= claim.started)
+    }
+    if claim.pid in processes and processes[claim.pid].started != claim.started:
+        return set()
     grown = True
     while grown:
-        grown = False
-        for pid, stat in processes.items():
-            if pid not in found and (stat.parent in roots or stat.parent in found):
-                found[pid] = stat.started
-                grown = True
-    return found
+        more = {pid for pid, stat in processes.items() if stat.parent in tree} - tree
+        tree |= more
+        grown = bool(more)
+    return tree
 
 
 def _all_processes() -> dict[int, _Stat]:
@@ -108,4 +114,4 @@ def _stat(pid: int) -> _Stat | None:
     # The name of the program, in parentheses, can contain anything.
     fields = content[content.rindex(b")") + 2 :].split()
     state = fields[0].decode()
-    return None if state in "ZX" else _Stat(state, int(fields[1]), int(fields[19]))
+    return None if state in "ZX" else _Stat(int(fields[1]), int(fields[3]), int(fields[19]))

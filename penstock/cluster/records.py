@@ -1,12 +1,15 @@
 """The durable records of a cluster's jobs. Each is published once and never changes.
 
     programs/<sha256>                  an uploaded program, verified by its hash before use
-    jobs/<id>/job                      the submission: program, arguments, configuration
+    uploads/<sha256>_<name>            a program that clients can run by this id
+    jobs/<id>/job                      the submission: program, and encrypted arguments and configuration
     jobs/<id>/lineage                  the checkpoints of the job, published by its first attempt
     jobs/<id>/cancel                   the job is to be cancelled
+    jobs/<id>/failures/<k>             a failure after which the job restarted or ended; the last 100
     jobs/<id>/attempts/<n>/planned     a leader plans attempt n
     jobs/<id>/attempts/<n>/claimed     a process runs attempt n; a process that loses this record exits
     jobs/<id>/attempts/<n>/ended       how attempt n ended: a verdict of its process, or "lost" by a supervisor
+    history/<id>                       the last snapshot of a job that has ended
 
 `ended` decides. A process publishes it before it removes anything, and a supervisor publishes "lost" before it plans
 the next attempt. Only one of the two succeeds, so a job has at most one verdict. Two leaders can work on the same
@@ -19,17 +22,21 @@ import hashlib
 import re
 import secrets
 from contextlib import suppress
-from enum import Enum
 from typing import TypeVar
 
 import msgspec
 
 from penstock.checkpoint.lineages import SharedStorage
+from penstock.cluster.sealing import CannotOpen, Seal
+from penstock.driver.assignment import RecordedFailure, Verdict
 from penstock.errors import PenstockError
-from penstock.state.storage import AlreadyPublished
+from penstock.state.storage import AlreadyPublished, MissingObject
 
+_MOST_DECODED = 10_000
 _ID = re.compile(r"[0-9a-f]{32}")
 _ATTEMPT = re.compile(r"attempts/(\d{6})/(planned|claimed|ended)")
+_FAILURE = re.compile(r"/failures/(\d{6,})$")
+_MOST_FAILURES = 100
 _PROGRAM = re.compile(r"[0-9a-f]{64}")
 
 
@@ -46,35 +53,35 @@ class UnknownJob(PenstockError):
     """The cluster has no job with this id. Operator action: use an id that `penstock list` shows."""
 
 
-class Verdict(Enum):
-    """How an attempt ended."""
-
-    FINISHED = "finished"
-    FAILED = "failed"
-    CANCELED = "canceled"
-    STOPPED = "stopped"
-    """Ended with a savepoint, on request."""
-    LOST = "lost"
-    """The process died, or could not reach what it needs. The job continues with another attempt."""
-
-
 class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A submitted job."""
 
     id: str
     name: str
     program: str
-    """The hash of the program, or empty if it was started by hand."""
-    entry: str
-    """The file or module of the program that runs."""
+    """The hash of the program."""
+    file: str
+    """The name under which the program was uploaded."""
+    entry: str = ""
+    """The file or module of the program that runs; empty: the one that the program names."""
     arguments: list[str] = []
     configuration: dict[str, str] = {}
     savepoint: str = ""
     claim_mode: str = ""
     allow_non_restored_state: bool = False
+    sealed: str = ""
+    """In the storage: the encrypted arguments, settings and savepoint path, whose own fields are then empty."""
     submitted_ms: int
     python: str
     penstock: str
+
+
+class _Private(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a submission that can hold secrets."""
+
+    arguments: list[str]
+    configuration: dict[str, str]
+    savepoint: str
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,6 +91,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     at_ms: int
     finalize: bool = False
     """Whether the attempt only commits the output of the last checkpoint, because the job is cancelled."""
+    starts: bool = True
+    """Whether a process runs the attempt. Otherwise the leader takes its number to decide the end of the job."""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,6 +105,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     started: int
     """Start time of the process, in clock ticks since the boot."""
     at_ms: int
+    control: str = ""
+    """Directory of the process's control point, on its host. Each Dispatcher of a host can have its own directory."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,6 +118,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     at_ms: int
     reason: str = ""
     savepoint: str = ""
+    removes_checkpoints: bool = False
+    """Whether the checkpoints of the job are not needed any more."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +136,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     submission: Submission
     lineage: str | None
+    """Where the job keeps its checkpoints; empty if it keeps none that outlive its process, None before it started."""
     cancel_requested: bool
     attempts: list[Attempt]
     """In order of their numbers, without gaps."""
@@ -141,6 +155,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 R = TypeVar("R", bound=msgspec.Struct)
+_T = TypeVar("_T")
 
 
 class Records:
@@ -148,6 +163,11 @@ class Records:
 
     def __init__(self, storage: SharedStorage) -> None:
         self._storage = storage
+        self._key: Seal | None = None
+        self._opened: dict[str, Submission] = {}
+        """Submissions by job id, with the parts that are encrypted in the storage."""
+        self._decoded: dict[str, object] = {}
+        """Records by name. They never change, and most reads repeat."""
 
     # -- programs ------------------------------------------------------------------------------------------------------
 
@@ -169,11 +189,55 @@ class Records:
             )
         return content
 
+    def programs(self) -> set[str]:
+        """Return the hashes of all stored programs."""
+        return {name.removeprefix("programs/") for name in self._storage.list("programs/")}
+
+    def remove_program(self, name: str) -> None:
+        """Remove a program that no job and no upload names."""
+        self._storage.delete(f"programs/{name}")
+
+    def store_upload(self, name: str, program: str, uploaded_ms: int) -> None:
+        """List a stored program under the plain file name that its user gave it."""
+        self._storage.write(f"uploads/{program}_{name}", str(uploaded_ms).encode())
+
+    def uploads(self) -> dict[str, int]:
+        """Return the listed programs, as `<sha256>_<name>`, with the times of their uploads."""
+        names = [name.removeprefix("uploads/") for name in self._storage.list("uploads/")]
+        return {name: int(self._storage.read(f"uploads/{name}")) for name in names}
+
+    def remove_upload(self, upload: str) -> None:
+        """Remove a program from the list. Jobs keep it."""
+        self._storage.delete(f"uploads/{upload}")
+
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
     def submit(self, submission: Submission) -> None:
         """Record a job. It exists once this returns. Raise AlreadyPublished if the id is taken."""
-        self._publish(f"jobs/{checked_id(submission.id)}/job", submission)
+        private = _Private(
+            arguments=submission.arguments, configuration=submission.configuration, savepoint=submission.savepoint
+        )
+        sealed = self._seal().close(msgspec.json.encode(private))
+        public = msgspec.structs.replace(submission, arguments=[], configuration={}, savepoint="", sealed=sealed)
+        self._publish(f"jobs/{checked_id(submission.id)}/job", public)
+
+    def _submission(self, job_id: str) -> Submission:
+        known = self._opened.get(job_id)
+        if known is not None:
+            return known
+        public = self._read(f"jobs/{job_id}/job", Submission)
+        try:
+            private = msgspec.json.decode(self._seal().open(public.sealed), type=_Private)
+        except CannotOpen as error:
+            raise BadRecord(f"The submission of job {job_id} cannot be read: {error.problem}", fix=error.fix) from None
+        submission = msgspec.structs.replace(public, sealed="", **msgspec.structs.asdict(private))
+        self._opened[job_id] = submission
+        return submission
+
+    def _seal(self) -> Seal:
+        if self._key is None:
+            self._key = Seal(self._storage)
+        return self._key
 
     def job_ids(self) -> list[str]:
         """Return the ids of all recorded jobs."""
@@ -193,11 +257,15 @@ class Records:
                 fix="Restore the missing files from a backup.",
             )
         return JobView(
-            submission=self._read(f"{prefix}job", Submission),
-            lineage=self._storage.read(f"{prefix}lineage").decode() if "lineage" in names else None,
+            submission=self._submission(job_id),
+            lineage=self._lineage(f"{prefix}lineage") if "lineage" in names else None,
             cancel_requested="cancel" in names,
             attempts=[self._attempt(prefix, number, names) for number in numbers],
         )
+
+    def _lineage(self, name: str) -> str:
+        known = self._decoded.get(name)
+        return known if isinstance(known, str) else self._keep(name, self._storage.read(name).decode())
 
     def _attempt(self, prefix: str, number: int, names: set[str]) -> Attempt:
         folder = attempt_folder(number)
@@ -225,6 +293,44 @@ class Records:
             return self._storage.read(name).decode()
         return lineage
 
+    # -- failures ------------------------------------------------------------------------------------------------------
+
+    def add_failure(self, job_id: str, failure: RecordedFailure) -> RecordedFailure:
+        """Record a failure of a job under the next number, and return it with that number."""
+        numbers = self._failure_numbers(job_id)
+        number = numbers[-1] + 1 if numbers else 1
+        while not self._won(_failure(job_id, number), failure := msgspec.structs.replace(failure, number=number)):
+            number += 1
+        for old in numbers:
+            if old <= number - _MOST_FAILURES:
+                self._storage.delete(_failure(job_id, old))
+        return failure
+
+    def failures(self, job_id: str) -> list[RecordedFailure]:
+        """Return the recent failures of a job, oldest first."""
+        found = []
+        for number in self._failure_numbers(job_id):
+            with suppress(MissingObject):  # another process records a failure
+                found.append(self._read(_failure(job_id, number), RecordedFailure))
+        return found
+
+    def _failure_numbers(self, job_id: str) -> list[int]:
+        names = self._storage.list(f"jobs/{checked_id(job_id)}/failures/")
+        return sorted(int(match[1]) for name in names if (match := _FAILURE.search(name)))
+
+    # -- history -------------------------------------------------------------------------------------------------------
+
+    def store_history(self, job_id: str, snapshot: bytes) -> None:
+        """Store the last snapshot of a job that has ended."""
+        self._storage.write(f"history/{checked_id(job_id)}", snapshot)
+
+    def history(self, job_id: str) -> bytes | None:
+        """Return the last snapshot of a job that has ended, if its process stored one."""
+        try:
+            return self._storage.read(f"history/{checked_id(job_id)}")
+        except MissingObject:
+            return None
+
     # -- attempts ------------------------------------------------------------------------------------------------------
 
     def plan(self, job_id: str, number: int, planned: Planned) -> bool:
@@ -248,6 +354,8 @@ class Records:
         """Remove all records of a job that has ended."""
         if self.view(job_id).verdict is None:
             raise BadRecord(f"Job {job_id} has not ended; its records are needed.", fix="Cancel the job first.")
+        self._opened.pop(job_id, None)
+        self._storage.delete(f"history/{job_id}")
         self._storage.delete_below(f"jobs/{job_id}")
 
     # -- files ---------------------------------------------------------------------------------------------------------
@@ -263,17 +371,31 @@ class Records:
         self._storage.publish(name, msgspec.json.encode(record))
 
     def _read(self, name: str, form: type[R]) -> R:
+        known = self._decoded.get(name)
+        if isinstance(known, form):
+            return known
         try:
-            return msgspec.json.decode(self._storage.read(name), type=form)
+            record = msgspec.json.decode(self._storage.read(name), type=form)
         except msgspec.MsgspecError as error:
             raise BadRecord(
                 f"The record {name} in {self._storage.where} cannot be read: {error}.",
                 fix="Restore the file from a backup, or run the version of Penstock that wrote it.",
             ) from None
+        return self._keep(name, record)
+
+    def _keep(self, name: str, record: _T) -> _T:
+        if len(self._decoded) >= _MOST_DECODED:
+            self._decoded.clear()
+        self._decoded[name] = record
+        return record
 
 
 def _unknown(job_id: str) -> UnknownJob:
     return UnknownJob(f"The cluster has no job {job_id}.", fix="`penstock list` shows the jobs.")
+
+
+def _failure(job_id: str, number: int) -> str:
+    return f"jobs/{checked_id(job_id)}/failures/{number:06}"
 
 
 def attempt_folder(number: int) -> str:

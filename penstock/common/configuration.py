@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from penstock.common.masking import masked_settings
 from penstock.common.options import OPTIONS, BadSetting, Option
-from penstock.common.options.checkpoints import STORE_OPTIONS
 
 V = TypeVar("V")
 
@@ -113,19 +113,6 @@ class Configuration:
         return hash(frozenset(self._values.items()))
 
     def __repr__(self) -> str:
-        values = {key: shown(key, value) for key, value in sorted(self._values.items())}
-        return f"Configuration({values})"
+        return f"Configuration({masked_settings(dict(sorted(self._values.items())))})"
 
     __str__ = __repr__
-
-
-def shown(key: str, value: str) -> str:
-    """Return the value for printing; masked if the setting could contain a secret."""
-    return "***" if _secret(key) else value
-
-
-def _secret(key: str) -> bool:
-    if key.startswith(STORE_OPTIONS):
-        # Each store defines its own options; any of them could be a secret.
-        return True
-    return any(word in key.lower() for word in ("password", "secret", "token", "access.key", "credential"))

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from penstock.common.masking import SecretFilter
+
 NOT_ON_CONSOLE = {"console": False}
 """Pass as `extra=` for records that belong in log files but not on the console."""
 
@@ -117,7 +119,10 @@ class _Output:
         return getattr(self.stream, name)
 
 
+SECRETS = SecretFilter()
+"""Masks secrets on the console."""
 _console = Console()
+_console.addFilter(SECRETS)
 
 
 def console(quiet: bool = False) -> Console | None:

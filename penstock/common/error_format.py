@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from penstock.common.job import JobCancelled
-from penstock.common.source_locations import user_locations
+from penstock.common.source_locations import local_location, user_locations
 from penstock.errors import PenstockError, SourceLocation
 
 FULL_VARIABLE = "PENSTOCK_TRACEBACK"
@@ -28,7 +28,7 @@ def short_form(error: PenstockError) -> str:
     message = error.headline().rstrip().splitlines() or [""]
     if len(message) > _LINES_SHOWN:
         message[_LINES_SHOWN - 1 :] = [f"… and {len(message) - _LINES_SHOWN + 1} more lines"]
-    locations = error.locations or user_locations(error.__traceback__)
+    locations = tuple(map(local_location, error.locations or user_locations(error.__traceback__)))
     if not locations:
         lines = message
     else:

@@ -59,6 +59,10 @@ class JobClient(ABC):
         """Like ``stop_with_savepoint``, but the job ends as cancelled."""
 
     @abstractmethod
+    def trigger_checkpoint(self) -> CompletableFuture:
+        """Complete a checkpoint now, in addition to those of the interval. The future's result is its number."""
+
+    @abstractmethod
     def rescale(self, parallelism: int | Mapping[str, int]) -> None:
         """Change the parallelism of operators from the next epoch on, without stopping the job.
 

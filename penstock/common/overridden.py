@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from penstock.common.configuration import Configuration, shown
+from penstock.common.configuration import Configuration
+from penstock.common.masking import masked_setting
 from penstock.common.source_locations import calling_location
 from penstock.errors import SourceLocation
 
@@ -23,8 +24,13 @@ class Overridden(NamedTuple):
 
     def __str__(self) -> str:
         where = "" if self.location is None else f" ({self.location.file}:{self.location.line})"
-        does = f"removes {self.key}" if self.value is None else f"sets {self.key} to {shown(self.key, self.value)}"
-        return f"The program {does}{where}, which overrides {shown(self.key, self.given)} from the command line."
+        does = (
+            f"removes {self.key}"
+            if self.value is None
+            else f"sets {self.key} to {masked_setting(self.key, self.value)}"
+        )
+        given = masked_setting(self.key, self.given)
+        return f"The program {does}{where}, which overrides {given} from the command line."
 
 
 class ProgramConfiguration(Configuration):

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 
 class NotPrivate(Exception):
-    """The directory is not private. The text continues a sentence: 'belongs to another user (uid 1001)'."""
+    """A directory or file is not private. The text continues a sentence: 'belongs to another user (uid 1001)'."""
 
 
 @contextmanager

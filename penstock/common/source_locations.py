@@ -16,12 +16,29 @@ _INSTALLED = tuple(
     os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
 
+_shipped: dict[str, str] = {}
+"""By name of an archive that workers import from, the folder of the driver that it is a copy of."""
+
 _CALLERS_OF_THREADS = ("threading", "concurrent", "py4j", "pyspark")
 
 
 def is_ours(file: str) -> bool:
     """Return whether a file belongs to Penstock."""
     return file.startswith(_OURS)
+
+
+def remember_shipped(archive: str, folder: str) -> None:
+    """Remember that workers import from an archive of this name instead of from the folder."""
+    _shipped[archive] = folder
+
+
+def local_location(location: SourceLocation) -> SourceLocation:
+    """Return the driver's line for a line in an archive that was shipped to the workers; any other line unchanged."""
+    parts = location.file.split("/")
+    for place, part in enumerate(parts):
+        if part in _shipped:
+            return location._replace(file=os.path.join(_shipped[part], *parts[place + 1 :]))
+    return location
 
 
 def calling_location() -> SourceLocation | None:

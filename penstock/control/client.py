@@ -77,27 +77,6 @@ def running_jobs(directory: str) -> list[Running]:
     return sorted(found, key=lambda each: (each.description.started if each.description else 0, each.id))
 
 
-def find_job(directory: str, given: str) -> Running:
-    """Return the job with this ID, ID prefix or name."""
-    jobs = running_jobs(directory)
-    found = [job for job in jobs if job.id == given] or [
-        job
-        for job in jobs
-        if given and (job.id.startswith(given) or (job.description is not None and job.description.name == given))
-    ]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        shown = ", ".join(map(str, found))
-        raise JobNotFound(f"'{given}' matches several jobs: {shown}.", fix="Pass a longer part of the ID.")
-    runs = f"Running jobs: {', '.join(map(str, jobs))}." if jobs else "No job is running."
-    raise JobNotFound(
-        f"No job with the id or name '{given}' runs on this host. {runs}",
-        fix="Pass an ID or name from `penstock list`. It lists jobs that you run on this host with the same "
-        "penstock.control.dir.",
-    )
-
-
 def ask(directory: str, job: Running, request: Request) -> Done:
     """Send a request and wait for its completion, without a time limit. Raises RefusedByJob or NoAnswer."""
     if job.description is None:

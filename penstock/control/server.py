@@ -8,13 +8,13 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import msgspec
 
 from penstock.control.place import SUFFIX, address, opened
-from penstock.driver.control_messages import Answer, Refused, Request, decode_request, encode
+from penstock.driver.control_messages import Answer, Follow, Refused, Request, decode_request, encode
 from penstock.errors import PenstockError
 
 _REQUEST_S = 5.0
@@ -22,6 +22,10 @@ _REQUEST_S = 5.0
 _ANSWER_S = 5.0
 """Maximum time for a client to read the answer, and for pending answers when the process exits."""
 _REQUEST_BYTES = 64 * 1024
+_FOLLOW_S = 1.0
+"""How often a client that follows the job learns of changes."""
+_HEARTBEAT_S = 5.0
+"""How often such a client hears from a job that does not change."""
 _CLIENTS = 16
 """Maximum number of concurrent clients. More are turned away, which bounds the number of threads."""
 
@@ -31,18 +35,22 @@ _logger = logging.getLogger("penstock")
 class ControlPoint:
     """Listens from construction until `close`. Calls `answer` concurrently from its own threads.
 
+    `name` is the job id, and the attempt for a job of a cluster: an attempt must not take the place of another. A
+    client that sends `Follow` gets an answer after each change, and a last one at the close.
+
     An exception from `answer` becomes the answer. Raises OSError or UnusableDirectory if the socket cannot be created.
     """
 
-    def __init__(self, directory: str, job_id: str, answer: Callable[[Request], Answer]) -> None:
+    def __init__(self, directory: str, name: str, answer: Callable[[Request], Answer]) -> None:
         self._answer = answer
-        self._path = os.path.join(directory, job_id + SUFFIX)
+        self._path = os.path.join(directory, name + SUFFIX)
         self._closed = threading.Event()
         self._places = threading.BoundedSemaphore(_CLIENTS)
         self._at_work: set[threading.Thread] = set()
         """Threads that have a request and owe an answer."""
         self._at_exit = False
-        self._listener = _listening(directory, job_id)
+        self._listener = _listening(directory, name)
+        self._file = _identity(self._path)
         threading.Thread(target=self._listen, name="penstock-control", daemon=True).start()
         atexit.register(self._last_words)
 
@@ -52,7 +60,8 @@ class ControlPoint:
             return
         self._closed.set()
         with suppress(OSError):
-            os.unlink(self._path)
+            if _identity(self._path) == self._file:
+                os.unlink(self._path)
         # Unlike `close`, `shutdown` ends a pending `accept`.
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -97,23 +106,42 @@ class ControlPoint:
                 line = _line_from(client)
                 if line is not None:
                     self._at_work.add(this)
-                    answer = encode(self._answer_to(line)) + b"\n"
                     client.settimeout(_ANSWER_S)
-                    client.sendall(answer)
+                    for answer in self._answers_to(line):
+                        client.sendall(answer)
         finally:
             self._at_work.discard(this)
             self._let_go()
             self._places.release()
 
-    def _answer_to(self, line: bytes) -> Answer:
+    def _answers_to(self, line: bytes) -> Iterator[bytes]:
         try:
             request = decode_request(line)
         except msgspec.MsgspecError as error:
-            return Refused(
-                kind="BadRequest",
-                problem=f"The job cannot decode the request: {error}.",
-                fix="Use the `penstock` command of the job's version.",
+            yield _line(
+                Refused(
+                    kind="BadRequest",
+                    problem=f"The job cannot decode the request: {error}.",
+                    fix="Use the `penstock` command of the job's version.",
+                )
             )
+            return
+        if isinstance(request, Follow):
+            yield from self._changes(request)
+        else:
+            yield _line(self._answer_to(request))
+
+    def _changes(self, request: Follow) -> Iterator[bytes]:
+        """Yield the answer after each change, and at least every few seconds, until the control point is closed."""
+        sent, sent_at, closed = b"", 0.0, False
+        while not closed:
+            closed = self._closed.wait(_FOLLOW_S if sent else 0)
+            line, now = _line(self._answer_to(request)), time.monotonic()
+            if line != sent or closed or now - sent_at >= _HEARTBEAT_S:
+                sent, sent_at = line, now
+                yield line
+
+    def _answer_to(self, request: Request) -> Answer:
         try:
             return self._answer(request)
         except PenstockError as error:
@@ -123,17 +151,27 @@ class ControlPoint:
             return Refused(kind=type(error).__name__, problem=str(error))
 
 
-def _listening(directory: str, job_id: str) -> socket.socket:
+def _line(answer: Answer) -> bytes:
+    return encode(answer) + b"\n"
+
+
+def _identity(path: str) -> tuple[int, int]:
+    """Return the file at this path: its device and inode."""
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino
+
+
+def _listening(directory: str, name: str) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with opened(directory, create=True) as folder:
-            new = f".{job_id}"
+            new = f".{name}"
             listener.bind(address(folder, new))
             try:
                 os.chmod(new, 0o600, dir_fd=folder)
                 listener.listen(_CLIENTS)
                 # Only now: an existing socket that refuses connections belongs to a dead driver.
-                os.rename(new, job_id + SUFFIX, src_dir_fd=folder, dst_dir_fd=folder)
+                os.rename(new, name + SUFFIX, src_dir_fd=folder, dst_dir_fd=folder)
             except OSError:
                 os.unlink(new, dir_fd=folder)
                 raise

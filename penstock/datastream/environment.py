@@ -12,7 +12,6 @@ from penstock.common.error_format import ShortExceptHook
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.interrupts import Interrupt, stop_to_resume
 from penstock.common.job import JobExecutionResult
-from penstock.common.local_paths import local_path
 from penstock.common.names import check_job_name
 from penstock.common.options import (
     BadSetting,
@@ -26,6 +25,7 @@ from penstock.common.options.program import (
     JOB_NAME,
     MAX_PARALLELISM,
     PARALLELISM,
+    PYTHON_EXECUTABLE,
     RUNTIME_MODE,
     SEGMENT_SIZE,
 )
@@ -40,6 +40,7 @@ from penstock.connectors.source import Source
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.checks import as_declared, require_uids
 from penstock.datastream.data_stream import DataStream
+from penstock.datastream.environment_dependencies import EnvironmentDependencies
 from penstock.datastream.environment_settings import EnvironmentSettings
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.job_client import LocalJobClient
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from penstock.spark.types import DataFrame, SparkSession
 
 
-class StreamExecutionEnvironment(EnvironmentSettings):
+class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
     """The entry point of a program.
 
     Create streams with the ``from_...`` methods, transform them, and run the program with ``execute``.
@@ -73,7 +74,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         settings: dict[str, str] = {}
         self._launch = launch_context()
         given = self._launch.settings
-        for source in (surrounding_settings(), program, given):
+        for source in (self._launch.defaults, surrounding_settings(), program, given):
             check_keys(source)
             settings |= canonical(source)
         check_values(settings)
@@ -86,7 +87,6 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         self._spark: SparkSession | None = None
         self._session_is_the_programs = False
         """Whether the program started Spark itself, and therefore without this environment's settings."""
-        self._python_files: list[str] = []
         self._before_spark: dict[str, str] = {}
         """By method called, the setting it made that Spark reads only at startup."""
 
@@ -154,28 +154,15 @@ class StreamExecutionEnvironment(EnvironmentSettings):
                 self._refuse_other_session()
                 self._session_is_the_programs = True
             values = self._configuration.to_dict()
-            self._spark = start_session({key: value for key, value in values.items() if key.startswith("spark.")})
+            for_spark = {key: value for key, value in values.items() if key.startswith("spark.")}
+            if executable := self._configuration.get(PYTHON_EXECUTABLE):
+                for_spark.setdefault("spark.pyspark.python", executable)
+            self._spark = start_session(for_spark)
         return self._spark
 
     def get_config(self) -> ExecutionConfig:
         """Return an object that reads and changes the execution settings of this environment."""
         return ExecutionConfig(self, self._job_parameters)
-
-    def add_python_file(self, file_path: str) -> None:
-        """Ship a Python module or package to the workers, which can then import it.
-
-        Args:
-            file_path: The path of a ``.py``, ``.zip`` or ``.egg`` file.
-
-        Raises:
-            BadSetting: If the path does not exist or is a directory.
-        """
-        path = local_path("add_python_file", file_path)
-        if os.path.isdir(path):
-            raise BadSetting(f"add_python_file: '{path}' is a directory, but Spark ships only files. Zip it.")
-        if not os.path.isfile(path):
-            raise BadSetting(f"add_python_file: file '{path}' does not exist.")
-        self._python_files.append(path)
 
     def set_python_executable(self, python_exec: str) -> None:
         """Set the Python interpreter of the workers.
@@ -385,6 +372,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         physical = self._physical()
         if self._launch.inspect is not None:
             self._launch.inspect(name, self._graph, physical, self._configuration)
+        self._launch.submitting()
         client = submit(self, name, physical, job_name)
         self._graph = self._graph.following()
         return client

@@ -56,6 +56,9 @@ class LocalJobClient(JobClient):
         directory = self._savepoint_directory(savepoint_directory)
         return _in_background(lambda: self._job.stop_with_savepoint(directory, drain=False, cancel=True))
 
+    def trigger_checkpoint(self) -> CompletableFuture:
+        return _in_background(self._job.checkpoint)
+
     def rescale(self, parallelism: int | Mapping[str, int]) -> None:
         self._job.rescale(parallelism)
 
@@ -107,8 +110,8 @@ class LocalJobClient(JobClient):
             self.cancel()
 
 
-def _in_background(work: Callable[[], str]) -> CompletableFuture:
-    future: Future[str] = Future()
+def _in_background(work: Callable[[], str | int]) -> CompletableFuture:
+    future: Future[str | int] = Future()
 
     def run() -> None:
         try:

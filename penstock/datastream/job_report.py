@@ -87,7 +87,7 @@ class JobReport:
 
     def _checkpoints(self) -> str:
         spec = self._job.spec
-        if not spec.checkpointing:
+        if not spec.checkpointing or spec.single_epoch:
             return "no checkpoints"
         where = "the driver's memory" if spec.checkpoint_root is None else spec.checkpoint_root.where
         return f"checkpoints every {_seconds(spec.interval_ms / 1000)} in {where}"

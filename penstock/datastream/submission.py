@@ -7,9 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.checkpoint.job_directories import claim
-from penstock.common.configuration import Configuration, shown
-from penstock.common.console import console
+from penstock.checkpoint.lineages import Lineages
+from penstock.common.configuration import Configuration
+from penstock.common.console import SECRETS, console
 from penstock.common.interrupts import watch
+from penstock.common.masking import masked_setting
 from penstock.common.options import store_options
 from penstock.common.options.program import JOB_NAME
 from penstock.common.options.running import MAX_EPOCH_RECORDS, QUIET
@@ -18,28 +20,36 @@ from penstock.common.source_locations import calling_location, warn
 from penstock.connectors.flow_settings import flow_settings
 from penstock.datastream.checks import warn_of_derived_uids, warn_of_missing_sinks
 from penstock.datastream.control_point import open_to_commands, warn_of_other_drivers
+from penstock.datastream.dependencies import configured_dependencies, make_importable, ship
 from penstock.datastream.guarantees import guarantee_of, is_single_epoch, log_guarantee
 from penstock.datastream.job_client import LocalJobClient
 from penstock.datastream.job_report import JobReport
 from penstock.driver.checkpoint_settings import restart_strategy, retains_checkpoints, state_settings
-from penstock.driver.slots import slot_settings
+from penstock.driver.slots import slot_settings, slots_needed
 from penstock.graph.physical import PhysicalGraph
 from penstock.savepoint.settings import restore_settings, savepoint_directory
 
 if TYPE_CHECKING:
     from penstock.datastream.environment import StreamExecutionEnvironment
 
+_CORES, _CORES_PER_TASK = "spark.cores.max", "spark.task.cpus"
+
 _logger = logging.getLogger("penstock")
 
 
 def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, job_name: str | None) -> LocalJobClient:
     """Start the environment's program as job ``name``. ``job_name`` is the name that the program passed, if any."""
-    settings, root = state_settings(env._configuration, name)
+    SECRETS.learn(env._configuration.to_dict())
+    assignment = env._launch.assignment
+    settings, root = state_settings(env._configuration, name, "" if assignment is None else assignment.job_id)
+    dependencies = configured_dependencies(env._configuration).and_those_of(env._dependencies)
+    make_importable(dependencies)
     interval = env.get_checkpoint_interval()
-    restore = restore_settings(env._configuration)
+    restore = restore_settings(Configuration.from_dict(env._configuration.to_dict() | dict(env._launch.final)))
     single_epoch = is_single_epoch(env._graph, physical, env._configuration)
     if single_epoch:
-        settings, root, interval = settings.of_batch(), None, -1
+        # An attempt of a cluster's job continues where an earlier one died: it runs the batch, or commits its output.
+        settings, root, interval = settings.of_batch(), root if assignment is not None else None, -1
     warn_of_derived_uids(env._graph, root)
     warn_of_missing_sinks(env._graph)
     if interval > 0 and root is None:
@@ -57,7 +67,7 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
         physical=physical,
         settings=settings,
         checkpoint_root=root,
-        checkpointing=interval > 0,
+        checkpointing=interval > 0 or (single_epoch and assignment is not None and root is not None),
         interval_ms=max(interval, 0),
         retain=retains_checkpoints(env._configuration),
         restart_strategy=restart_strategy(env._configuration, interval > 0),
@@ -68,30 +78,56 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
         slots=slot_settings(env._configuration),
         on_epoch=list(env._on_epoch),
         flow=flow_settings(env._graph, env._configuration, single_epoch),
+        configuration=env._configuration.to_dict(),
         single_epoch=single_epoch,
+        assignment=assignment,
     )
     check_savepoint_of(spec)
-    if spec.checkpointing and root is not None:
+    location = root.where if spec.traits.resumable and root is not None else ""
+    if assignment is not None and assignment.resumes:
+        assignment.bind(location)
+        if location and root is not None:
+            Lineages(root).check_begun()
+    if assignment is None and spec.checkpointing and root is not None:
         claim(root, name)
     quiet = env._configuration.get(QUIET)
     console(quiet)
-    if spec.checkpointing and root is not None:
+    if assignment is None and spec.checkpointing and root is not None:
         warn_of_other_drivers(name, root.where, env._configuration)
     log_guarantee(guarantee_of(name, env._graph, physical, env._configuration))
+    if assignment is not None:
+        limit_cores(env, physical)
     log_overridden(env, job_name)
-    for path in env._python_files:
-        env.spark.sparkContext.addPyFile(path)
+    ship(dependencies, env.spark)
     job = Job(env.spark, spec)
+    if assignment is not None:
+        # The job has its lineage now: a later attempt that finds none knows that it is lost.
+        assignment.bind(location)
     report = JobReport(job, console(quiet), quiet)
     job.at_start.append(report.started)
     spec.on_epoch.insert(0, report.completed)
     job.at_end.append(report.ended)
     configuration = Configuration.from_dict(env._configuration.to_dict())
     client = LocalJobClient(job, partial(savepoint_directory, configuration))
-    job.at_end.append(open_to_commands(job, client, configuration))
+    if env._launch.attach is not None:
+        job.at_end.append(env._launch.attach(job, client))
+    else:
+        job.at_end.append(open_to_commands(job, client, configuration))
+    if env._launch.observe is not None:
+        job.at_end.append(env._launch.observe(job, client))
     job.start()
     watch(job)
     return client
+
+
+def limit_cores(env: StreamExecutionEnvironment, physical: PhysicalGraph) -> None:
+    """Ask Spark for as many cores as the job's widest operator needs, unless the user chose a number.
+
+    By default an application takes all cores of a standalone cluster, and the next job would wait for them.
+    """
+    if env._spark is None and not env._configuration.contains_key(_CORES):
+        per_task = int(env._configuration.get_string(_CORES_PER_TASK, "1"))
+        env._configuration.set_string(_CORES, str(slots_needed(physical) * per_task))
 
 
 def log_overridden(env: StreamExecutionEnvironment, job_name: str | None) -> None:
@@ -109,5 +145,5 @@ def log_overridden(env: StreamExecutionEnvironment, job_name: str | None) -> Non
                 _logger.warning(
                     "The program started Spark itself, so %s=%s on the command line has no effect.",
                     key,
-                    shown(key, value),
+                    masked_setting(key, value),
                 )

@@ -25,6 +25,7 @@ from penstock.common.options.state import ASYNCHRONOUS_SNAPSHOTS, MAX_STATE_SIZE
 from penstock.common.restart_strategy import RestartStrategies, configured_strategy
 from penstock.common.time import to_millis
 from penstock.driver.epoch_settings import Settings
+from penstock.driver.job_snapshot import CheckpointFacts
 from penstock.driver.restarts import (
     WITH_CHECKPOINTS,
     ExponentialDelay,
@@ -40,15 +41,21 @@ from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
 
 
-def state_settings(configuration: Configuration, name: str) -> tuple[Settings, SharedStorage | None]:
-    """Return the driver's settings and the checkpoint storage, which is None for the driver's memory."""
+def state_settings(configuration: Configuration, name: str, job_id: str = "") -> tuple[Settings, SharedStorage | None]:
+    """Return the driver's settings and the checkpoint storage, which is None for the driver's memory.
+
+    A job of a cluster has a `job_id` and keeps its checkpoints under it. Others resume by name.
+    """
     backend, in_files = backend_settings(configuration)
     check_directory(backend)
     settings = _driver_settings(configuration, backend)
     root = None
     if in_files:
         checkpoints = _checkpoint_storage(configuration)
-        if checkpoint_interval(configuration) > 0:
+        if job_id:
+            root = checkpoints.below(job_id)
+            root.check()
+        elif checkpoint_interval(configuration) > 0:
             restore = restore_settings(configuration)
             origin = "" if restore is None else restore.origin
             root = find_directory(checkpoints, name, unnamed_directory(configuration), origin)
@@ -91,6 +98,21 @@ def checkpoint_interval(configuration: Configuration) -> int:
     """Return the interval in milliseconds, or -1 if checkpointing is off."""
     interval = configuration.get(CHECKPOINT_INTERVAL)
     return -1 if interval is None else interval
+
+
+def checkpoint_facts(settings: Settings, interval_ms: int, retained: bool, storage: str | None) -> CheckpointFacts:
+    """Return the settings as the job's snapshot shows them. `storage`: None for the driver's memory."""
+    return CheckpointFacts(
+        enabled=interval_ms > 0,
+        exactly_once=not settings.at_least_once,
+        interval_ms=max(interval_ms, 0),
+        timeout_ms=settings.timeout_ms,
+        min_pause_ms=settings.min_pause_ms,
+        tolerable_failures=settings.tolerable_failures,
+        retained=retained,
+        backend=settings.backend.name,
+        storage=storage or "",
+    )
 
 
 def retains_checkpoints(configuration: Configuration) -> bool:

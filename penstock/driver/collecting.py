@@ -21,7 +21,7 @@ from penstock.driver.epoch_settings import Settings
 from penstock.driver.epoch_steps import CollectedEpoch
 from penstock.driver.statistics import CheckpointLog
 from penstock.graph.physical import PhysicalGraph
-from penstock.runtime.metrics import TaskMetrics, decode_metrics
+from penstock.runtime.metrics import NOWHERE, TaskMetrics, WorkerPlace, decode_metrics
 from penstock.runtime.report import decode_report
 from penstock.runtime.rows import FAILURE, METRICS, REPORT, Failure, decode_failure
 
@@ -56,11 +56,13 @@ class Collector:
             instruction = self._coordinator.handle(AllIn(epoch, self._clocks.ticks()))
             if isinstance(instruction, Publish):
                 break
-            self._checkpoints.add_failed(instruction, triggered_at, self._clocks.elapsed_ms(started))
+            self._checkpoints.add_failed(instruction, graph, triggered_at, self._clocks.elapsed_ms(started))
             on_abort(instruction)
             attempts += 1
             if attempts > self._tolerated(instruction):
-                raise failed(instruction)
+                error = failed(instruction)
+                error.place = _place_of(error.failures, graph, measured)
+                raise error
         reports, chains = instruction.reports, graph.chains
         return CollectedEpoch(
             reports=reports,
@@ -101,3 +103,17 @@ class Collector:
             return 0
         tolerable = self._settings.tolerable_failures
         return tolerable if abort.status is CheckpointStatus.EXPIRED else max(tolerable, self._settings.retries)
+
+
+def _place_of(failures: Iterable[Failure], graph: PhysicalGraph, measured: list[TaskMetrics]) -> WorkerPlace:
+    """Return where the task of the first failure ran, if the engine tells."""
+    failure = next(iter(failures), None)
+    if failure is None:
+        return NOWHERE
+    chains = {
+        chain.id
+        for chain in graph.chains
+        if failure.uid in (chain.source_uid, *(operator.uid for operator in chain.operators))
+    }
+    found = (task.place for task in measured if task.chain in chains and task.subtask == failure.subtask)
+    return next(found, NOWHERE)

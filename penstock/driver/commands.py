@@ -1,9 +1,11 @@
-"""Executes commands from other processes (`penstock list`, `savepoint`, `stop`, `cancel`, `rescale`) on a job."""
+"""Executes commands from other processes (`penstock list`, `savepoint`, `stop`, …) on a job."""
 
 from __future__ import annotations
 
 import os
 from typing import Protocol
+
+import msgspec
 
 from penstock.common.job import JobStatus
 from penstock.common.job_client import JobClient
@@ -11,14 +13,24 @@ from penstock.driver.control_messages import (
     Answer,
     Cancel,
     Describe,
+    DescribeEnvironment,
     Description,
     Done,
+    DumpThreads,
+    Follow,
     MakeSavepoint,
+    Operable,
+    Poll,
     Request,
     Rescale,
     Stop,
+    TakeCheckpoint,
+    Trigger,
 )
 from penstock.driver.epochs import EpochDriver
+from penstock.driver.job_snapshot import JobSnapshot
+from penstock.driver.operations import Operations
+from penstock.driver.process_facts import Environment, thread_dump
 
 
 class DescribableJob(Protocol):
@@ -48,19 +60,42 @@ class DescribableJob(Protocol):
 
     def status(self) -> JobStatus: ...
 
+    def snapshot(self) -> JobSnapshot: ...
+
+    def environment(self) -> Environment: ...
+
 
 class Commands:
     """Answers requests. Thread-safe; handles several requests concurrently."""
 
     def __init__(self, job: DescribableJob, client: JobClient) -> None:
         self._job, self._client = job, client
+        self._operations = Operations()
 
     def __call__(self, request: Request) -> Answer:
         """Carry out a request and return the answer."""
-        client = self._client
         match request:
             case Describe():
                 return self._description()
+            case Follow():
+                return self.snapshot()
+            case Trigger(id=trigger_id, request=operable):
+                return self._operations.trigger(trigger_id, lambda: self._carry_out(operable))
+            case Poll(id=trigger_id):
+                return self._operations.poll(trigger_id)
+            case DescribeEnvironment():
+                return self._job.environment()
+            case DumpThreads():
+                return thread_dump()
+        return self._carry_out(request)
+
+    def snapshot(self) -> JobSnapshot:
+        """Return a snapshot of the job, with its recent operations."""
+        return msgspec.structs.replace(self._job.snapshot(), operations=self._operations.recent())
+
+    def _carry_out(self, request: Operable) -> Done:
+        client = self._client
+        match request:
             case MakeSavepoint(directory=directory):
                 return Done(savepoint=client.trigger_savepoint(directory).result())
             case Stop(directory=directory, drain=drain):
@@ -73,6 +108,8 @@ class Commands:
             case Rescale(parallelism=parallelism):
                 client.rescale(parallelism)
                 return Done()
+            case TakeCheckpoint():
+                return Done(checkpoint=client.trigger_checkpoint().result())
 
     def _description(self) -> Description:
         """Describe the job without waiting for the epoch in progress."""

@@ -227,10 +227,14 @@ class Committer:
         self._wal.committed(manifest.id)
         # This is the first checkpoint of this driver, or the first after a failed attempt.
         if not self._cleaned_up:
-            self._cleaned_up = True
-            for uid, sink in self._sinks.items():
-                if sink.durable:
-                    sink.clean_up(self.lineage, manifest.id, _states(manifest, uid), self._contexts[uid])
+            self.clean_up(manifest)
+
+    def clean_up(self, manifest: Manifest) -> None:
+        """Remove the leftovers of attempts up to a manifest that is committed."""
+        self._cleaned_up = True
+        for uid, sink in self._sinks.items():
+            if sink.durable:
+                sink.clean_up(self.lineage, manifest.id, _states(manifest, uid), self._contexts[uid])
 
     def settle(self) -> None:
         for uid, sink in self._sinks.items():

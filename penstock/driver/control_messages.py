@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.driver.job_snapshot import JobSnapshot, Operation
+from penstock.driver.process_facts import Environment, ThreadDump
+
 
 class Describe(msgspec.Struct, tag="describe", frozen=True, kw_only=True):
     """Return the job's description."""
@@ -35,7 +38,40 @@ class Rescale(msgspec.Struct, tag="rescale", frozen=True, kw_only=True):
     """For all operators without an explicit parallelism, or by operator uid or name."""
 
 
-Request = Describe | MakeSavepoint | Stop | Cancel | Rescale
+class TakeCheckpoint(msgspec.Struct, tag="checkpoint", frozen=True, kw_only=True):
+    """Complete a checkpoint now."""
+
+
+Operable = MakeSavepoint | Stop | Cancel | Rescale | TakeCheckpoint
+"""Requests that take long. `Trigger` starts one without waiting for its end."""
+
+
+class Trigger(msgspec.Struct, tag="trigger", frozen=True, kw_only=True):
+    """Start an operation and return its state. An id that is known starts nothing new."""
+
+    id: str
+    request: Operable
+
+
+class Poll(msgspec.Struct, tag="poll", frozen=True, kw_only=True):
+    """Return the state of an operation."""
+
+    id: str
+
+
+class Follow(msgspec.Struct, tag="follow", frozen=True, kw_only=True):
+    """Return a snapshot of the job now, and another one after each change, until the client disconnects."""
+
+
+class DescribeEnvironment(msgspec.Struct, tag="describe-environment", frozen=True, kw_only=True):
+    """Return the versions, options and paths of the process and of its JVM."""
+
+
+class DumpThreads(msgspec.Struct, tag="dump-threads", frozen=True, kw_only=True):
+    """Return the threads of the process."""
+
+
+Request = Describe | Operable | Trigger | Poll | Follow | DescribeEnvironment | DumpThreads
 
 
 class Description(msgspec.Struct, tag="description", frozen=True, kw_only=True):
@@ -59,6 +95,8 @@ class Description(msgspec.Struct, tag="description", frozen=True, kw_only=True):
 class Done(msgspec.Struct, tag="done", frozen=True, kw_only=True):
     savepoint: str | None = None
     """Path of the savepoint, if one was made."""
+    checkpoint: int | None = None
+    """Number of the checkpoint, if one was requested."""
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True, kw_only=True):
@@ -70,7 +108,7 @@ class Refused(msgspec.Struct, tag="refused", frozen=True, kw_only=True):
     fix: str = ""
 
 
-Answer = Description | Done | Refused
+Answer = Description | Done | Refused | Operation | JobSnapshot | Environment | ThreadDump
 
 encode = msgspec.json.Encoder().encode
 decode_request = msgspec.json.Decoder(Request).decode

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.driver.coordinator import Abort
 from penstock.errors import PenstockError
+from penstock.runtime.metrics import NOWHERE
 from penstock.runtime.rows import Failure
 
 
@@ -31,6 +32,8 @@ class EpochFailed(PenstockError):
     def __init__(self, message: str, failures: tuple[Failure, ...] = (), fix: str = "") -> None:
         super().__init__(message, fix=fix, locations=failures[0].locations if failures else ())
         self.failures = failures
+        self.place = NOWHERE
+        """Where the task of the first failure ran."""
         self.retryable = all(failure.retryable for failure in failures)
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from penstock.checkpoint.manifest import Manifest, Version
 from penstock.driver.committing import CommitPlan
+from penstock.driver.epoch_statistics import EpochStatistics
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.metrics import TaskMetrics
 from penstock.runtime.report import Report
 
@@ -39,6 +41,20 @@ class CollectedEpoch:
     """When the attempt was triggered, in milliseconds on the machine's clock."""
     started: float
     """When the attempt was triggered, in seconds on the monotonic clock."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredEpoch:
+    """A completed epoch with its measurements, for statistics."""
+
+    graph: PhysicalGraph
+    manifest: Manifest
+    collected: CollectedEpoch
+    statistics: EpochStatistics
+    committing: float
+    """Seconds that sinks took to commit."""
+    slots: int
+    """How many tasks ran concurrently, or 0 for all."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from penstock.driver.coordinator import Abort, Coordinator, Published
 from penstock.driver.epoch_parameters import EpochParameters
 from penstock.driver.epoch_settings import Settings
 from penstock.driver.epoch_statistics import EpochLog, EpochStatistics
-from penstock.driver.epoch_steps import CollectedEpoch, DecidedEpoch, PublishedEpoch, TriggeredEpoch
+from penstock.driver.epoch_steps import CollectedEpoch, DecidedEpoch, MeasuredEpoch, PublishedEpoch, TriggeredEpoch
 from penstock.driver.event_time import next_wakeup
 from penstock.driver.flow_control import FlowControl
 from penstock.driver.manifests import ManifestMaker
@@ -63,7 +63,9 @@ class EpochDriver:
     prepare: Callable[[EpochParameters, list[int]], Rows] = lambda parameters, chains: ()
     """Opens one subtask of each of these chains with its checkpointed state; yields failures."""
     single_epoch: bool = False
-    """Whether one epoch is the entire job (a batch). It has no checkpoints and starts over after a failure."""
+    """Whether one epoch is the entire job (a batch). Its state is not stored, and it starts over after a failure."""
+    stores_manifests: bool = True
+    """Whether manifests outlive this driver. Those of a batch that is run by hand do not."""
     executor: Executor | None = None
     """Runs concurrent commits; the driver shuts it down. None: all sinks commit between epochs."""
     flow: FlowControl | None = None
@@ -72,6 +74,10 @@ class EpochDriver:
     """Waits until no task of an abandoned epoch is running, up to a limit."""
     slots: Slots | None = None
     """The job's slots, if the engine counts them."""
+    parallelism: int = 1
+    """The job's parallelism, which statistics show as that of its sources: Spark chooses how many tasks read them."""
+    observe: Callable[[MeasuredEpoch], None] = lambda epoch: None
+    """Called with each completed epoch. It must not raise."""
     source_lines: InitVar[list[str] | None] = None
     """The source uid for each line of Spark's offsets. None: each source of the graph is one line."""
 
@@ -87,10 +93,10 @@ class EpochDriver:
         """The source uid for each line of Spark's offsets."""
         self.coordinator = Coordinator(self.settings.timeout_ms)
         self.metrics = MetricTotals(self.graph, self.monotonic, self.flow, self.slots)
-        self.checkpoints = CheckpointLog()
+        self._clocks = DriverClocks(self.clock, self.monotonic)
+        self.checkpoints = CheckpointLog(self._clocks, self.parallelism)
         self._log = EpochLog(self.monotonic)
         self.statistics = self._log.recent
-        self._clocks = DriverClocks(self.clock, self.monotonic)
         self._collector = Collector(self.coordinator, self.settings, self.checkpoints, self._clocks)
         self._program = self.graph
         self._recovered = self._begun = self._prepared = False
@@ -116,8 +122,8 @@ class EpochDriver:
         has continued the job in the meantime.
         """
         found = latest(self.storage)
-        if self.single_epoch:
-            # A batch is run again after its sinks failed. Storage holds nothing of it.
+        if not self.stores_manifests:
+            # The batch is run again after its sinks failed. Storage holds nothing of it.
             self.last = None
         if self._recovered:
             fencing.check_owner(self.storage, None if found is None else found[0], self.last, self.token)
@@ -141,7 +147,10 @@ class EpochDriver:
             self._committer.commit_now(manifest.id, manifest.committables, again=True)
             # The next attempt might need resources that earlier attempts of this driver still hold.
             self._committer.abort_uncommitted(manifest.id, self.token)
-        self.checkpoints.restored = manifest.id
+            if manifest.ended:
+                # No epoch follows that would remove what attempts at the last one left behind.
+                self._committer.clean_up(manifest)
+        self.checkpoints.add_restored(manifest)
         self._claimed = manifest.claimed
         self._dispose_claimed(manifest)
         return manifest
@@ -181,14 +190,21 @@ class EpochDriver:
         Aborts all output that was prepared but is not in the last checkpoint. Raises Fenced if another driver has
         continued the job, and the exception of a sink that failed.
         """
-        last = self.last
+        last, failed = self.last, None
         self._committer.forget()
-        self.last, self.version = fencing.close(self.storage, last, self.version, self.lineage, self.token)
         try:
             if last is not None:
-                # A sink might have failed to commit, and no later driver will commit again.
+                # A sink might have failed to commit. After the close, no driver would find these committables again.
                 self._committer.commit_now(last.id, last.committables, again=True)
                 self._committer.settle()
+        except Exception as error:  # from the user's sink; the lineage closes nevertheless
+            failed = error
+        self.last, self.version = fencing.close(self.storage, last, self.version, self.lineage, self.token)
+        try:
+            if failed is not None:
+                raise failed
+            if last is not None:
+                self._committer.clean_up(last)
         finally:
             self.await_tasks()
             self._committer.abort_uncommitted(0 if last is None else last.id, None)
@@ -340,13 +356,13 @@ class EpochDriver:
         """Complete the checkpoint. It stands from here on, even if a sink fails to commit. Raises Fenced."""
         manifest, reports, measured = decided.manifest, collected.reports, collected.measured
         self.probe("collected")
-        # A batch's manifest is never stored; it acts as a checkpoint within this process only.
-        version = None if self.single_epoch else fencing.publish_as_owner(self.storage, manifest, self._begun)
+        # A manifest that is not stored acts as a checkpoint within this process only.
+        version = fencing.publish_as_owner(self.storage, manifest, self._begun) if self.stores_manifests else None
         self.probe("published")
         self.last, self.version = manifest, version
         self._clocks.jumps.completed(epoch.timestamp, epoch.began_at)
         took_ms, names = self._clocks.elapsed_ms(collected.started), self._manifests.names
-        self.checkpoints.add_completed(manifest, reports, measured, names, collected.triggered_at, took_ms)
+        self.checkpoints.add_completed(manifest, self.graph, reports, measured, names, collected.triggered_at, took_ms)
         self.metrics.add(manifest.id, measured, {(report.chain, report.subtask) for report in reports})
         return PublishedEpoch(manifest=manifest, version=version)
 
@@ -367,7 +383,7 @@ class EpochDriver:
     def _account(self, collected: CollectedEpoch, published: PublishedEpoch, committing: float) -> EpochStatistics:
         """Pass the checkpoint to housekeeping, check limits, grant credits and record statistics."""
         manifest, reports = published.manifest, collected.reports
-        if published.version is not None:
+        if published.version is not None and not self.single_epoch:
             self._housekeeping.published(manifest, published.version)
         self._dispose_claimed(manifest)
         if self.storage.in_memory and not self.single_epoch:
@@ -375,14 +391,25 @@ class EpochDriver:
             check_memory_limit(self.storage, manifest, self._manifests.names, merged, limit)
         duration = self.monotonic() - collected.started
         concurrent = self._committer.concurrent_seconds(manifest, collected.records)
+        slots = 0 if self.slots is None else self.slots.available
         if self.flow is not None and concurrent is not None:
-            slots = 0 if self.slots is None else self.slots.available
             self.flow.completed(self.graph, reports, collected.measured, slots, committing, concurrent, duration)
         written = self._housekeeping.bases_written
-        return self._log.add(manifest, reports, collected.records, duration * 1000, written)
+        statistics = self._log.add(manifest, reports, collected.records, duration * 1000, written)
+        self.observe(
+            MeasuredEpoch(
+                graph=self.graph,
+                manifest=manifest,
+                collected=collected,
+                statistics=statistics,
+                committing=committing,
+                slots=slots,
+            )
+        )
+        return statistics
 
     def _fenced_if_published(self, number: int) -> AbstractContextManager[None]:
-        return nullcontext() if self.single_epoch else fencing.fenced_if_published(self.storage, number)
+        return fencing.fenced_if_published(self.storage, number) if self.stores_manifests else nullcontext()
 
     def pause_left(self) -> float:
         """Return the seconds until the next checkpoint can be triggered."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from enum import Enum
 
@@ -43,7 +44,9 @@ class JobFailure:
     def of(error: BaseException, at: int, restartable: bool = True) -> JobFailure:
         """Describe `error`. `restartable` is False if the engine is lost, which makes a restart impossible."""
         retryable = error.retryable if isinstance(error, PenstockError) else isinstance(error, Exception)
-        return JobFailure(at, isinstance(error, UserFunctionFailed), error_identity(error), retryable and restartable)
+        # A digest, because the message can contain anything, and this is recorded.
+        identity = hashlib.sha256(error_identity(error).encode()).hexdigest()
+        return JobFailure(at, isinstance(error, UserFunctionFailed), identity, retryable and restartable)
 
 
 @dataclass(frozen=True)

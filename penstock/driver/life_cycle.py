@@ -93,6 +93,7 @@ def _event(*phases: Phase) -> Callable[[_Event[_P, _R]], _Event[_P, _R]]:
                     story = "\n".join(self._story)
                     raise InvalidEvent(f"{event} cannot happen in phase {before}. Recent events:\n{story}")
                 instruction = method(self, *args, **kwargs)
+                self._tell_change()
                 self._story.append(f"{before}: {event} → {self.phase.value}: {instruction}")
                 return instruction
 
@@ -104,8 +105,15 @@ def _event(*phases: Phase) -> Callable[[_Event[_P, _R]], _Event[_P, _R]]:
 class LifeCycle:
     """Events can come from any thread; each is processed atomically."""
 
-    def __init__(self, traits: JobTraits, strategy: RestartStrategy) -> None:
+    def __init__(
+        self,
+        traits: JobTraits,
+        strategy: RestartStrategy,
+        on_change: Callable[[Phase, JobStatus], None] = lambda phase, status: None,
+    ) -> None:
+        """`on_change` is called after each event that changed the phase or the status. It must not raise or block."""
         self._traits = traits
+        self._on_change = on_change
         self._restarts = Restarts(strategy)
         self._lock = threading.RLock()
         self._story: deque[str] = deque(maxlen=_STORY)
@@ -117,10 +125,18 @@ class LifeCycle:
         """Whether to abandon the epoch in progress."""
         self._has_checkpoint = self._input_over = self._input_ended = self._saved = self._listener_failed = False
         self._end: End | None = None
+        self.progressed = False
+        """Whether a checkpoint was completed since the start or the last failure."""
+        self._shown = self.phase, self.status
+
+    @_event(Phase.CREATED)
+    def replayed(self, before: int, events: list[Failed | Completed]) -> None:
+        """Count the failures of earlier processes of this job, of which `before` are too old to be known."""
+        self._restarts.replay(before, events)
 
     @property
     def restarts(self) -> int:
-        """How often the job has restarted after a failure."""
+        """How often the job has restarted after a failure, also in earlier processes of a cluster's job."""
         return self._restarts.number
 
     @property
@@ -135,6 +151,12 @@ class LifeCycle:
             return JobStatus.RESTARTING
         failing = self._end is not None and self._end.status is JobStatus.FAILED
         return JobStatus.FAILING if failing else JobStatus.RUNNING
+
+    def _tell_change(self) -> None:
+        shown = self.phase, self.status
+        if shown != self._shown:
+            self._shown = shown
+            self._on_change(*shown)
 
     @property
     def wants_epochs(self) -> bool:
@@ -187,7 +209,7 @@ class LifeCycle:
     def epoch_done(self, ended: bool = False) -> None:
         """`ended`: the epoch ended the input."""
         self._restarts.handle(Completed())
-        self._has_checkpoint = True
+        self._has_checkpoint = self.progressed = True
         self._input_ended = self._input_ended or ended
 
     @_event(*_ALIVE)
@@ -224,6 +246,7 @@ class LifeCycle:
 
     @_event(*_ALIVE)
     def failed(self, failure: JobFailure) -> AwaitRestart | End:
+        self.progressed = False
         if self.wish is not Wish.GO_ON:
             return self._ending()
         if self._listener_failed or not failure.restartable:

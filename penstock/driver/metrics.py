@@ -22,6 +22,7 @@ from penstock.runtime.metrics import (
     RECORDS_OUT,
     Number,
     TaskMetrics,
+    is_own_metric,
 )
 
 _STEPS = 60
@@ -226,6 +227,33 @@ class MetricTotals:
             slots = (0, 0) if self._slots is None else (self._slots.needed, self._slots.available)
             counters = frozenset(map(_full, self._counters))
             return JobMetrics(self._epoch, self._names(), values, subtasks, last, self._restarts, slots, counters)
+
+    def by_operator(self) -> dict[str, dict[str, dict[int, Number]]]:
+        """Return all metrics of tasks as plain numbers, by operator uid, name and subtask."""
+        now = self._clock()
+        found: dict[str, dict[str, dict[int, Number]]] = {}
+        with self._lock:
+            for cells in (self._counters, self._gauges):
+                for (uid, name), values in cells.items():
+                    found.setdefault(uid, {})[name] = dict(values)
+            for (uid, name), counts in self._meters.items():
+                operator = found.setdefault(uid, {})
+                operator[f"{name}.count"] = dict(counts)
+                operator[f"{name}.rate"] = {task: self._windows[(uid, name), task].rate(now) for task in counts}
+            for (uid, name), values in self._distributions.items():
+                operator = found.setdefault(uid, {})
+                operator[f"{name}.count"] = {task: value.count for task, value in values.items()}
+                operator[f"{name}.sum"] = {task: value.sum for task, value in values.items()}
+                for part in ("min", "max", "mean"):
+                    operator[f"{name}.{part}"] = {
+                        task: number for task, value in values.items() if (number := getattr(value, part)) is not None
+                    }
+        return found
+
+    def user_counters(self) -> set[tuple[str, str]]:
+        """Return the counters that user functions registered, by operator uid and name."""
+        with self._lock:
+            return {(uid, name) for uid, name in self._counters if not is_own_metric(name)}
 
     def _add_fill(
         self, uid: str, name: str, sent: dict[int, int], values: dict[_Key, Value], subtasks: _BySubtask

@@ -1,4 +1,4 @@
-"""Requests to a running job: make a savepoint, stop with a savepoint, rescale.
+"""Requests to a running job: complete a checkpoint, make a savepoint, stop with a savepoint, rescale.
 
 The life cycle grants or refuses each request; granted requests are executed between two epochs. The Spark job and the
 test harness differ only in how they execute them; see `Executor`.
@@ -59,6 +59,11 @@ _NO_SAVEPOINT = _Refused(
     "has ended and cannot make a savepoint",
     "Start it again and make the savepoint while it runs.",
 )
+_NO_CHECKPOINT = _Refused(
+    "it cannot complete one on request",
+    "has ended and cannot complete a checkpoint",
+    "Start it again and request the checkpoint while it runs.",
+)
 _NO_RESCALE = _Refused(
     "it cannot be rescaled",
     "has ended and cannot be rescaled",
@@ -84,7 +89,7 @@ class Requests:
             with self._granted(lambda: executor.life.savepoint_requested(), _NO_SAVEPOINT) as save:
                 self._run_epochs_before(save)
                 manifest, version = pinned.enter_context(executor.driver.pinned_last())
-            return executor.save(directory, manifest, version)
+            return self._save(directory, manifest, version, ends_job=False)
 
     def stop_with_savepoint(self, directory: SharedStorage, drain: bool, cancel: bool = False) -> str:
         """Make a savepoint of the job's complete state, end the job and return the path.
@@ -100,12 +105,24 @@ class Requests:
                 if save.drain:
                     stop = executor.life.stopped(cancel)
                 with executor.driver.pinned_last() as (manifest, version):
-                    path = executor.save(directory, manifest, version)
+                    path = self._save(directory, manifest, version, ends_job=True)
                 self.savepoint_at_end = path
                 stop = stop or executor.life.stopped(cancel)
         finally:
             if stop is not None:
                 executor.stop(stop)
+        return path
+
+    def checkpoint(self) -> int:
+        """Run an epoch now, without waiting for records, and return the number of its checkpoint."""
+        with self._granted(lambda: self._executor.life.savepoint_requested(), _NO_CHECKPOINT):
+            self._executor.run_epoch(RunEpoch())
+            return self._executor.driver.next_number - 1
+
+    def _save(self, directory: SharedStorage, manifest: Manifest, version: Version, ends_job: bool) -> str:
+        with self._executor.driver.checkpoints.saving(manifest, ends_job) as completed:
+            path = self._executor.save(directory, manifest, version)
+            completed(path)
         return path
 
     def rescale(self, parallelism: int | Mapping[str, int]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from penstock.common.options.restarts import (
@@ -55,6 +55,20 @@ class ExponentialDelay:
 
 
 RestartStrategy = NoRestart | FixedDelay | FailureRate | ExponentialDelay
+
+
+def describe_strategy(strategy: RestartStrategy) -> str:
+    """Return a strategy in words, for people."""
+    match strategy:
+        case NoRestart():
+            return "No restart"
+        case FixedDelay(attempts, delay_ms):
+            return f"Restart with fixed delay ({delay_ms} ms). #{attempts} restart attempts."
+        case FailureRate(max_failures, interval_ms, delay_ms):
+            return f"At most {max_failures} failures in {interval_ms} ms. Restart with fixed delay ({delay_ms} ms)."
+        case ExponentialDelay(initial_ms, max_ms, multiplier):
+            return f"Restart with exponential delay: from {initial_ms} to {max_ms} ms, times {multiplier:g} each."
+
 
 WITH_CHECKPOINTS = ExponentialDelay(same_error=10, from_the_start=5)
 """The default strategy with checkpointing. External failures can be temporary, so it retries them without limit. It
@@ -107,6 +121,12 @@ class Restarts:
         self._same_error = 0
         self._from_the_start: Counter[str] | None = Counter()
         """Occurrences of each error; None once there is a checkpoint."""
+
+    def replay(self, before: int, events: Iterable[Failed | Completed]) -> None:
+        """Count what happened in earlier processes of the job: `before` failures, and then these events."""
+        self.number = before
+        for event in events:
+            self.handle(event)
 
     def handle(self, event: Failed | Completed | Resumed) -> Restart | GiveUp | None:
         if not isinstance(event, Failed):

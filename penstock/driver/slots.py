@@ -76,6 +76,16 @@ class Slots:
         self.needed = self.available = 0
         """Values at the last check; 0 before it."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether the job now waits for slots."""
+        return self._settings.wait and self._short_since is not None
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether tasks of the job now take turns, because slots are missing."""
+        return not self._settings.wait and self._short_since is not None
+
     def await_enough(self) -> bool:
         """Wait until the next epoch can begin. Return False if the job was ended meanwhile. Raises TooFewSlots."""
         while not self._look():

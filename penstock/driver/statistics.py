@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.checkpoint.manifest import Manifest
-from penstock.driver.coordinator import Abort, CheckpointStatus
+from penstock.driver.checkpoint_tasks import completed_tasks, unfinished_tasks
+from penstock.driver.clock import DriverClocks
+from penstock.driver.coordinator import Abort, CheckpointAttempt, CheckpointStatus
+from penstock.driver.job_snapshot import TaskCheckpoint
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.metrics import TaskMetrics
 from penstock.runtime.report import Report
 
@@ -37,57 +44,125 @@ class OperatorCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckpointStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Statistics of one checkpoint."""
+    """Statistics of one checkpoint or savepoint."""
 
     id: int
+    """A savepoint has the number of the checkpoint that it was made from."""
     status: str
-    """COMPLETED, DECLINED or EXPIRED."""
+    """TRIGGERED, COMPLETED, DECLINED or EXPIRED."""
     triggered_at: int
     duration_ms: int
-    """From trigger to the published manifest, or to the failure."""
+    """From trigger to the published manifest, or to the failure, or until now."""
     delta_bytes: int = 0
     state_bytes: int = 0
     operators: list[OperatorCheckpoint] = []
     failure: str | None = None
+    tasks: list[TaskCheckpoint] = []
+    """By vertex; empty for a savepoint, which needs no task."""
+    savepoint: bool = False
+    ends_job: bool = False
+    """Whether the job stops with this savepoint."""
+    path: str = ""
+    """Path of a completed savepoint."""
 
 
 class CheckpointLog:
-    """Counts since the driver started, and details of the last 100 checkpoints."""
+    """Counts since the driver started, and details of the last 100 checkpoints.
 
-    def __init__(self) -> None:
+    The driver's thread adds checkpoints; others can add savepoints and read at any time.
+    """
+
+    def __init__(self, clocks: DriverClocks, parallelism: int) -> None:
+        """`parallelism`: the job's parallelism, which is shown as that of its sources."""
+        self._clocks = clocks
+        self._parallelism = parallelism
         self.completed = 0
         self.failed = 0
+        self.savepoints_completed = 0
+        self.savepoints_failed = 0
         self.restored: int | None = None
         """The checkpoint that this driver resumed from, if any."""
+        self.restored_at = 0
+        """When it resumed, in milliseconds since 1970."""
+        self.restored_first = False
+        """Whether that checkpoint is the first of its lineage, as a restored savepoint is."""
+        self.restores = 0
+        """How often this driver resumed from a checkpoint."""
         self.recent: deque[CheckpointStatistics] = deque(maxlen=_REMEMBERED)
+        self.savepoints: deque[CheckpointStatistics] = deque(maxlen=_REMEMBERED)
+        """The last 100 savepoints that completed or failed."""
+        self.savepoints_in_progress: dict[int, CheckpointStatistics] = {}
+        self.latest_completed: CheckpointStatistics | None = None
+        """The most recent completed checkpoint."""
+        self.latest_failed: CheckpointStatistics | None = None
+        """The most recent declined or expired checkpoint."""
+        self._savepoint_numbers = count(1)
 
-    @property
-    def latest_completed(self) -> CheckpointStatistics | None:
-        """The most recent completed checkpoint, if any."""
-        return next((each for each in reversed(self.recent) if each.status == CheckpointStatus.COMPLETED.value), None)
+    def add_restored(self, manifest: Manifest) -> None:
+        self.restored, self.restored_at = manifest.id, self._clocks.now_ms()
+        self.restored_first = not manifest.parent
+        self.restores += 1
 
-    @property
-    def latest_failed(self) -> CheckpointStatistics | None:
-        """The most recent declined or expired checkpoint, if any."""
-        return next((each for each in reversed(self.recent) if each.status != CheckpointStatus.COMPLETED.value), None)
-
-    def add_failed(self, abort: Abort, triggered_at: int, duration_ms: int) -> None:
+    def add_failed(self, abort: Abort, graph: PhysicalGraph, triggered_at: int, duration_ms: int) -> None:
         self.failed += 1
-        self.recent.append(
-            CheckpointStatistics(
-                id=abort.epoch,
-                status=abort.status.value,
-                failure=abort.reason,
-                triggered_at=triggered_at,
-                duration_ms=duration_ms,
-            )
+        arrived = ((report.chain, report.subtask) for report in abort.reports)
+        self.latest_failed = CheckpointStatistics(
+            id=abort.epoch,
+            status=abort.status.value,
+            failure=abort.reason,
+            triggered_at=triggered_at,
+            duration_ms=duration_ms,
+            tasks=unfinished_tasks(graph, self._parallelism, arrived),
         )
+        self.recent.append(self.latest_failed)
+
+    def in_progress(self, current: CheckpointAttempt, graph: PhysicalGraph) -> CheckpointStatistics:
+        """Describe a checkpoint that some tasks have acknowledged so far. Can be called from any thread."""
+        age = max(0, self._clocks.ticks() - current.triggered_at)
+        return CheckpointStatistics(
+            id=current.epoch,
+            status=CheckpointStatus.TRIGGERED.value,
+            triggered_at=self._clocks.now_ms() - age,
+            duration_ms=age,
+            tasks=unfinished_tasks(graph, self._parallelism, list(current.acknowledged_at)),
+        )
+
+    @contextmanager
+    def saving(self, manifest: Manifest, ends_job: bool) -> Iterator[Callable[[str], None]]:
+        """Log a savepoint that the body makes of this checkpoint. The body passes its path to the yielded function."""
+        started, number = self._clocks.monotonic(), next(self._savepoint_numbers)
+        state = sum(manifest.state_bytes(uid) for uid in manifest.keyed())
+        begun = CheckpointStatistics(
+            id=manifest.id,
+            status=CheckpointStatus.TRIGGERED.value,
+            triggered_at=self._clocks.now_ms(),
+            duration_ms=0,
+            # A savepoint holds the complete state.
+            delta_bytes=state,
+            state_bytes=state,
+            savepoint=True,
+            ends_job=ends_job,
+        )
+        paths: list[str] = []
+        self.savepoints_in_progress[number] = begun
+        try:
+            yield paths.append
+            ended = replace(begun, status=CheckpointStatus.COMPLETED.value, path=paths[0])
+            self.savepoints_completed += 1
+        except BaseException as error:
+            ended = replace(begun, status=CheckpointStatus.DECLINED.value, failure=str(error))
+            self.savepoints_failed += 1
+            raise
+        finally:
+            self.savepoints_in_progress.pop(number)
+            self.savepoints.append(replace(ended, duration_ms=self._clocks.elapsed_ms(started)))
 
     def add_completed(
         self,
         manifest: Manifest,
-        reports: Iterable[Report],
-        measured: Iterable[TaskMetrics],
+        graph: PhysicalGraph,
+        reports: Sequence[Report],
+        measured: Sequence[TaskMetrics],
         names: dict[str, str],
         triggered_at: int,
         duration_ms: int,
@@ -117,14 +192,14 @@ class CheckpointLog:
             )
             for uid, acknowledgements in sorted(subtasks.items())
         ]
-        self.recent.append(
-            CheckpointStatistics(
-                id=manifest.id,
-                status=CheckpointStatus.COMPLETED.value,
-                triggered_at=triggered_at,
-                duration_ms=duration_ms,
-                delta_bytes=sum(each.delta_bytes for each in operators),
-                state_bytes=sum(manifest.state_bytes(uid) for uid in manifest.keyed()),
-                operators=operators,
-            )
+        self.latest_completed = CheckpointStatistics(
+            id=manifest.id,
+            status=CheckpointStatus.COMPLETED.value,
+            triggered_at=triggered_at,
+            duration_ms=duration_ms,
+            delta_bytes=sum(each.delta_bytes for each in operators),
+            state_bytes=sum(manifest.state_bytes(uid) for uid in manifest.keyed()),
+            operators=operators,
+            tasks=completed_tasks(graph, self._parallelism, manifest, reports, measured, triggered_at, duration_ms),
         )
+        self.recent.append(self.latest_completed)

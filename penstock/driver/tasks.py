@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.driver.epoch_parameters import EpochParameters
 from penstock.runtime.chain import ChainRun
+from penstock.runtime.metrics import WorkerPlace
 from penstock.runtime.rows import ExchangeRow
 from penstock.runtime.task import Task
 from penstock.runtime.task_epoch import TaskEpoch
@@ -31,9 +32,13 @@ def state_access(parameters: EpochParameters, storage: Storage, replicas: Replic
 
 
 def task_epoch(
-    parameters: EpochParameters, state: StateAccess, probe: Callable[[str], None], metrics: Callable[[bytes], None]
+    parameters: EpochParameters,
+    state: StateAccess,
+    probe: Callable[[str], None],
+    metrics: Callable[[bytes], None],
+    place: WorkerPlace,
 ) -> TaskEpoch:
-    """Return the epoch as its tasks see it."""
+    """Return the epoch as its tasks see it. `place` is the process that runs them."""
     return TaskEpoch(
         number=parameters.number,
         ends_input=parameters.ends_input,
@@ -44,6 +49,7 @@ def task_epoch(
         metrics=metrics,
         single_epoch=parameters.single_epoch,
         token=parameters.token,
+        place=place,
         jumped=parameters.jumped,
     )
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from penstock.graph.logical import Input, LogicalGraph, Node
+from penstock.graph.logical import KEY, Input, LogicalGraph, Node
 from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.plan import Chain
 
-_STRATEGY = {"key": "HASH"}
-"""Flink's names; other strategies are the kind in upper case."""
+
+def ship_strategy(kind: str) -> str:
+    """Return Flink's name of an edge's kind."""
+    return "HASH" if kind == KEY else kind.upper()
 
 
-def execution_plan(logical: LogicalGraph, physical: PhysicalGraph) -> str:
-    return json.dumps(plan_of(logical, physical), indent=2)
+def execution_plan(logical: LogicalGraph, physical: PhysicalGraph, indent: int | None = 2) -> str:
+    return json.dumps(plan_of(logical, physical), indent=indent)
 
 
 def plan_of(logical: LogicalGraph, physical: PhysicalGraph) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def _predecessor(
         )
     entry: dict[str, Any] = {
         "id": edge.node,
-        "ship_strategy": _STRATEGY.get(kind, kind.upper()),
+        "ship_strategy": ship_strategy(kind),
         "exchange": is_head,
         "side": "second" if edge.port else "first",
     }

@@ -20,7 +20,7 @@ def hint(error: BaseException, function: str) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name:
         return (
             f"Ship '{error.name.split('.')[0]}' to the workers with env.add_python_file(...), or install it on every "
-            f"host. docs/run/local.md shows both."
+            f"host. docs/run/dependencies.md shows both."
         )
     if isinstance(error, AttributeError) and error.obj is not None and error.name:
         return _unset_attribute(error.obj, error.name)

@@ -42,9 +42,12 @@ class Inbox:
         self._barriers: dict[int, Barrier] = {}
         self._checksums: dict[int, int] = {}
         self._records: dict[int, int] = {}
+        self.bytes = 0
+        """Bytes of all buffers, without barriers."""
 
     def add_buffer(self, row: ExchangeRow) -> None:
         payload = row.payload
+        self.bytes += len(payload)
         self._checksums[row.channel] = add_checksum(self._checksums.get(row.channel, 0), payload, row.seq)
         if self._held + len(payload) <= self._budget:
             self._held += len(payload)

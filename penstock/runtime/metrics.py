@@ -28,6 +28,11 @@ EDGE_GROUP = "to"
 _OURS = {RECORDS_IN, RECORDS_OUT, BUFFERS_OUT, BYTES_OUT, BUFFER_FILL, CREDITS, BACKLOG, BACK_PRESSURE, CAPACITY}
 
 
+def is_own_metric(name: str) -> bool:
+    """Return whether this name within an operator is reserved for a metric that Penstock measures."""
+    return name in _OURS or name.split(".", 1)[0] == EDGE_GROUP
+
+
 class BadMetric(PenstockError):
     """A metric's name or parameters are invalid.
 
@@ -198,6 +203,20 @@ class EdgeMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     bytes: int
 
 
+class WorkerPlace(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """The process that runs a task."""
+
+    host: str = ""
+    executor: str = ""
+    """The engine's name of the executor; empty if the task runs in the driver's process."""
+    memory: int = 0
+    """Physical memory of the host, in bytes."""
+
+
+NOWHERE = WorkerPlace()
+"""The place of a task whose engine does not tell."""
+
+
 class TaskMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """The metrics of one task in one epoch. Sent with its report, not in the exchanged rows."""
 
@@ -211,6 +230,13 @@ class TaskMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """When the task had written its state, in milliseconds by its host's clock."""
     busy_ms: float = 0.0
     """From the first record to the report: the cost of the records, without the fixed cost of a task."""
+    bytes_in: int = 0
+    """Bytes of the buffers that it received, as their senders count them."""
+    started_at: int = 0
+    """When the task began, in milliseconds by its host's clock."""
+    snapshot_ms: float = 0.0
+    """Time to write its state at the end of the epoch."""
+    place: WorkerPlace = NOWHERE
 
 
 encode_metrics = msgspec.msgpack.Encoder().encode

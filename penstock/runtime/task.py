@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from penstock.common.wall_clock import now_ms
 from penstock.runtime.chain import ChainRun, next_target
 from penstock.runtime.checkpointed import Restored
 from penstock.runtime.event_time import (
@@ -67,6 +68,7 @@ class Task:
         self._out = Outbox()
         self._exchanges: dict[int, Exchange] = {}
         self._inflow: Inflow | None = None
+        self._bytes_in = 0
         self._source_time = SourceTime(run)
         self.failed = False
 
@@ -84,6 +86,7 @@ class Task:
                 elif row.kind == BARRIER:
                     inbox.add_barrier(row)
             epoch.probe("received")
+            self._bytes_in = inbox.bytes
             try:
                 inbox.align()
             except UpstreamFailed:
@@ -191,6 +194,7 @@ class Task:
             self.open(epoch)
             self._run.prepared_for = epoch.lineage, epoch.number
         except self._caught as error:  # as in `_run_epoch`
+            self._tell_place(epoch, 0)
             yield self._failure(error)
 
     def open(self, epoch: TaskEpoch) -> bool:
@@ -225,6 +229,7 @@ class Task:
         run, out = self._run, self._out
         replicas = None
         records = 0
+        started_at = now_ms()
         exchanges = self._exchanges = run.exchanges(self._producer, out)
         run.moment.begin_epoch(epoch.timestamp)
         try:
@@ -262,11 +267,14 @@ class Task:
             epoch.probe("processed")
             counts = received()
             measured = self._measure(epoch, records, exchanges)
+            processed = time.perf_counter()
             reports = snapshot(run, epoch)
+            snapshot_ms = (time.perf_counter() - processed) * 1000
         except GeneratorExit:
             raise
         except self._caught as error:  # user code can raise anything; the driver receives it as a row
             out.clear()
+            self._tell_place(epoch, records)
             yield self._failure(error)
             yield from self._give_up(epoch)
             return
@@ -291,7 +299,14 @@ class Task:
             shown=shown_watermarks(run),
         )
         busy_ms = (time.perf_counter() - began) * 1000
-        epoch.metrics(encode_metrics(replace(measured, acknowledged_at=int(time.time() * 1000), busy_ms=busy_ms)))
+        measured = replace(
+            measured,
+            acknowledged_at=now_ms(),
+            busy_ms=busy_ms,
+            started_at=started_at,
+            snapshot_ms=snapshot_ms,
+        )
+        epoch.metrics(encode_metrics(measured))
         yield self._to_driver(REPORT, encode_report(report))
         epoch.probe("reported")
 
@@ -314,7 +329,22 @@ class Task:
             records_in=records,
             sent=[exchange.measure() for exchange in exchanges.values()],
             operators=[measured for registry in run.metrics if (measured := registry.measure()) is not None],
+            bytes_in=self._bytes_in,
+            place=epoch.place,
         )
+
+    def _tell_place(self, epoch: TaskEpoch, records: int) -> None:
+        """Tell the driver where a task failed. The row of its failure must not depend on the place."""
+        measured = TaskMetrics(
+            chain=self._run.chain.id,
+            subtask=self._producer,
+            epoch=epoch.number,
+            records_in=records,
+            sent=[],
+            operators=[],
+            place=epoch.place,
+        )
+        epoch.metrics(encode_metrics(measured))
 
     def _restored(self, epoch: TaskEpoch, uid: str) -> Restored:
         return restored(self._run.chain, self._producer, uid, epoch.number - 1, epoch.state.history)

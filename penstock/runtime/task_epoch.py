@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.runtime.event_time import Times, after_jump
+from penstock.runtime.metrics import NOWHERE, WorkerPlace
 from penstock.runtime.operators import EpochInfo
 from penstock.state.access import StateAccess
 
@@ -23,11 +24,13 @@ class TaskEpoch:
     probe: Callable[[str], None] = lambda point: None
     """Called with the name of each point that the task reaches; crash tests kill the process there."""
     metrics: Callable[[bytes], None] = lambda measured: None
-    """Called with the task's TaskMetrics, just before its report. A retried task can call it again."""
+    """Called with the task's TaskMetrics, just before its report or failure. A retried task can call it again."""
     single_epoch: bool = False
     """Whether the job consists of this epoch only: its state is discarded afterwards."""
     token: str = ""
     """Identifies the driver that runs the epoch."""
+    place: WorkerPlace = NOWHERE
+    """The process that runs the task."""
     jumped: int = 0
     """How far the clock jumped forward since the previous epoch, in milliseconds; this does not count as idleness."""
 

@@ -71,6 +71,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return not self.problem
 
 
+def summary(job: str, comparison: Comparison) -> dict[str, Any]:
+    """Return a comparison with a job's program as plain values, for JSON."""
+    known: dict[str, Any] = msgspec.to_builtins(comparison)
+    return {"program": job, "would_start": comparison.would_start} | known
+
+
 def compare(graph: PhysicalGraph, sources: list[str], settings: RestoreSettings) -> Comparison:
     """Return what a job with this graph would restore. Raises SavepointError if the savepoint cannot be read.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Collection
 from contextlib import suppress
@@ -16,6 +15,7 @@ from penstock.checkpoint.job_directories import readable_part
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot, Version, load
 from penstock.common.source_locations import warn
+from penstock.common.wall_clock import now_ms
 from penstock.graph.physical import PhysicalGraph
 from penstock.savepoint.format import (
     FORMAT,
@@ -91,7 +91,7 @@ def _metadata(
         penstock=penstock.__version__,
         id=identity,
         job=job,
-        created=int(time.time() * 1000),
+        created=now_ms(),
         clock=manifest.timestamp,
         lineage=manifest.lineage,
         checkpoint=manifest.id,

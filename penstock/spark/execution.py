@@ -16,15 +16,24 @@ from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import Fenced, Manifest, Version
 from penstock.common.error_format import short_form
 from penstock.common.job import JobCancelled, JobStatus, JobSuspended
+from penstock.driver.assignment import RecordedFailure, Superseded, Verdict, verdict_on
 from penstock.driver.clock import StepsBack
 from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.driver.epochs import EpochDriver
+from penstock.driver.failures import replayed
 from penstock.driver.instructions import AwaitRestart, End, JobFailure, Recover, RunEpoch, StartQuery, StopQuery
+from penstock.driver.job_observer import JobObserver
+from penstock.driver.job_snapshot import ExceptionSnapshot
 from penstock.driver.life_cycle import LifeCycle, Wish
+from penstock.driver.requests import Requests
 from penstock.driver.slots import Slots
 from penstock.errors import PenstockError
+from penstock.graph.referenced_modules import referenced_modules
+from penstock.runtime.probe import crash_probe
 from penstock.spark.engine import SparkEngine
+from penstock.spark.executor_watch import ExecutorWatch
 from penstock.spark.executors import check_executors, slot_counter
+from penstock.spark.job_facts import job_facts
 from penstock.spark.job_spec import JobSpec
 from penstock.spark.jvm import jvm_death
 from penstock.spark.open_lineage import OpenLineage
@@ -53,7 +62,9 @@ class JobExecution:
     def __init__(self, spark: SparkSession, spec: JobSpec, job: str) -> None:
         """`job` is the job ID."""
         self._spark, self._spec, self._job = spark, spec, job
-        self.life = LifeCycle(spec.traits, spec.restart_strategy)
+        self._executors = ExecutorWatch(spark)
+        self.observer = JobObserver(job_facts(spark, spec, job), executors=self._executors.executors)
+        self.life = LifeCycle(spec.traits, spec.restart_strategy, self.observer.changed)
         self.epoch_lock = threading.RLock()  # reentrant, because a listener can rescale
         self.done = threading.Event()
         self.recovered = threading.Event()
@@ -66,6 +77,7 @@ class JobExecution:
         self._awake = threading.Event()
         """Set to end a pause, because the job is stopping."""
         self.clock = StepsBack(time.time, time.monotonic)
+        self._has_recovered = False
         self._unfinished = False
         """Whether a sink could not finish its part of a job that has ended. The checkpoints are then kept."""
         self._workdir = scratch_directory()
@@ -76,11 +88,29 @@ class JobExecution:
             spec.name, lambda: self.driver.graph, slot_counter(spark), spec.slots, self._pause_for_slots
         )
         self.lineage = self._open_lineage()
+        self._probe = crash_probe("driver", lambda: self.driver.number)
+        self.requests = Requests(spec.name, self)
+        if spec.assignment is not None:
+            earlier, since_1970_ms = spec.assignment.failures(), int((time.time() - time.monotonic()) * 1000)
+            self.life.replayed(*replayed(earlier, since_1970_ms))
+            self.observer.failed_before(earlier)
+        if spec.assignment is not None and spec.assignment.finalize:
+            self.life.cancel_requested()
 
     def _open_lineage(self) -> OpenLineage:
-        return OpenLineage(
-            self._spark, self._spec, self._engine, self._job, self._workdir, slots=self._slots, wait=self._wait
+        lineage = OpenLineage(
+            self._spark,
+            self._spec,
+            self._engine,
+            self._job,
+            self._workdir,
+            slots=self._slots,
+            wait=self._wait,
+            observe=lambda epoch: self.observer.completed(self.driver, epoch),
         )
+        if self._spec.assignment is not None:
+            self._spec.assignment.confirm()
+        return lineage
 
     @property
     def driver(self) -> EpochDriver:
@@ -88,6 +118,7 @@ class JobExecution:
 
     def start(self) -> None:
         self._engine.warm_up()
+        self._executors.start()
         first = self.life.start()
         threading.Thread(target=self._run, args=(first,), name=f"penstock-{self._spec.name}", daemon=True).start()
 
@@ -134,7 +165,9 @@ class JobExecution:
             closed = True
         except BaseException as error:  # as above
             self.error = error
+            self.observer.failed(error, self)
         finally:
+            self._executors.stop()
             self.life.ended(failed=not closed)
             for act in self.at_end:
                 act()
@@ -154,10 +187,11 @@ class JobExecution:
 
     def _recover(self) -> _Instruction:
         if not re.fullmatch(r"local(\[.*\])?", str(self._spark.sparkContext.master)):
-            check_executors(self._spark, self._spec.checkpoint_root)
+            check_executors(self._spark, self._spec.checkpoint_root, referenced_modules(self._spec.physical))
         # An epoch of the previous query might not have noticed yet that it is over.
         with self.epoch_lock:
             last = self.lineage.recover()
+            self._has_recovered = True
             instruction = self.life.recovered(None if last is None else last.id, last is not None and last.ended)
             for act in self.at_start:
                 act(last)
@@ -230,11 +264,16 @@ class JobExecution:
         return instruction
 
     def _failed(self, error: BaseException) -> AwaitRestart | End:
+        exception = self.observer.failed(error, self) if self.life.wish is Wish.GO_ON else None
         with self.epoch_lock:
             lives = self._session_lives()
-            instruction = self.life.failed(JobFailure.of(error, int(time.monotonic() * 1000), restartable=lives))
+            failure = JobFailure.of(error, int(time.monotonic() * 1000), restartable=lives)
+            record = None if exception is None else self._record(failure, exception)
+            instruction = self.life.failed(failure)
             self.recovered.clear()
         self.error = error if lives else jvm_death() or error
+        if self._spec.assignment is not None and record is not None:
+            self._spec.assignment.failed(record)
         name, wish = self._spec.name, self.life.wish
         if wish is Wish.GO_ON:
             self.last_failure = error
@@ -254,6 +293,19 @@ class JobExecution:
         elif instruction.reason:
             _logger.warning("Job '%s' does not restart: %s.", name, instruction.reason)
         return instruction
+
+    def _record(self, failure: JobFailure, exception: ExceptionSnapshot) -> RecordedFailure | None:
+        """Return the record of a failure, before the life cycle decides what follows. None without a cluster."""
+        if self._spec.assignment is None:
+            return None
+        return RecordedFailure(
+            attempt=self._spec.assignment.attempt,
+            exception=exception,
+            from_user=failure.from_user,
+            identity=failure.identity,
+            progressed=self.life.progressed,
+            counts=failure.restartable,
+        )
 
     def _restart_point(self) -> str:
         if not self._spec.checkpointing:
@@ -294,14 +346,46 @@ class JobExecution:
         elif end.status is not JobStatus.FAILED:
             self.error = None
         ends_lineage = end.end_lineage
+        verdict = self._verdict(end)
         if end.close or end.finish_sinks:
-            ends_lineage = self._close_lineage(end) or not self._spec.checkpointing
+            # A lost attempt leaves the last checkpoint to the next one, which commits it.
+            owned = verdict is not Verdict.LOST and self._close_lineage(end)
+            ends_lineage = owned or not self._spec.checkpointing
+            verdict = verdict if owned else Verdict.LOST
         self._abort_uncommitted()
-        if ends_lineage:
-            self.lineage.end(retain=end.retain or self._unfinished)
+        retain = end.retain or self._unfinished
+        if self._decide(verdict, removes=ends_lineage and not retain) and ends_lineage:
+            self.lineage.end(retain=retain)
         else:
             self.lineage.close()
         remove_scratch(self._workdir)
+
+    def _decide(self, verdict: Verdict, removes: bool) -> bool:
+        """Decide how this attempt ended, before anything is removed. Return False if the cluster declared it lost."""
+        assignment = self._spec.assignment
+        if assignment is None:
+            return True
+        savepoint = self.requests.savepoint_at_end or ""
+        self._probe("deciding")
+        try:
+            assignment.decide(verdict, "" if self.error is None else str(self.error), savepoint, removes)
+        except Superseded as error:
+            self.error = error
+            return False
+        self._probe("decided")
+        return True
+
+    def _verdict(self, end: End) -> Verdict:
+        """Return the verdict on this attempt, unless it turns out that another driver has continued the job."""
+        match end.status:
+            case JobStatus.FINISHED:
+                return Verdict.STOPPED if self.requests.savepoint_at_end else Verdict.FINISHED
+            case JobStatus.CANCELED if self._has_recovered or self._spec.assignment is None:
+                return Verdict.CANCELED
+            case JobStatus.FAILED if self.error is not None and self._session_lives():
+                return verdict_on(self.error)
+        # Suspended, without its JVM, or cancelled although the last checkpoint could not be read.
+        return Verdict.LOST
 
     def _close_lineage(self, end: End) -> bool:
         """Close the lineage. Return whether this driver can remove its checkpoints, or another one continues them."""

@@ -14,7 +14,9 @@ from penstock.checkpoint.manifest import Manifest
 from penstock.common.job import JobExecutionResult, JobStatus
 from penstock.driver.epochs import EpochDriver
 from penstock.driver.instructions import StopQuery
-from penstock.driver.requests import Requests
+from penstock.driver.job_snapshot import JobSnapshot
+from penstock.driver.process_facts import Environment
+from penstock.spark.environment import spark_environment
 from penstock.spark.execution import JobExecution
 from penstock.spark.job_spec import JobSpec
 
@@ -26,13 +28,12 @@ class Job:
     """Call `start` once, then `wait` or `cancel` from any thread."""
 
     def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
-        self.id = uuid.uuid4().hex
+        self.id = uuid.uuid4().hex if spec.assignment is None else spec.assignment.job_id
         self.spec = spec
         self._spark = spark
         self.started_at = time.time()
         self._started = time.monotonic()
         self._execution = JobExecution(spark, spec, self.id)
-        self._requests = Requests(spec.name, self._execution)
 
     @property
     def at_start(self) -> list[Callable[[Manifest | None], None]]:
@@ -79,7 +80,15 @@ class Job:
     @property
     def savepoint_at_end(self) -> str | None:
         """Path of the savepoint that the job was stopped with."""
-        return self._requests.savepoint_at_end
+        return self._execution.requests.savepoint_at_end
+
+    def snapshot(self) -> JobSnapshot:
+        """Return the job as the REST interface shows it. Does not wait for the epoch in progress."""
+        return self._execution.observer.snapshot(self._execution, self._execution.requests.savepoint_at_end)
+
+    def environment(self) -> Environment:
+        """Return the versions, options and paths of this process and of its JVM. Queries the JVM."""
+        return spark_environment(self._spark)
 
     def status(self) -> JobStatus:
         return self._execution.life.status
@@ -140,11 +149,14 @@ class Job:
             self._execution.stop_query(stop)
 
     def savepoint(self, directory: SharedStorage) -> str:
-        """See `Requests`, also for the next two."""
-        return self._requests.savepoint(directory)
+        """See `Requests`, also for the next three."""
+        return self._execution.requests.savepoint(directory)
 
     def stop_with_savepoint(self, directory: SharedStorage, drain: bool, cancel: bool = False) -> str:
-        return self._requests.stop_with_savepoint(directory, drain, cancel)
+        return self._execution.requests.stop_with_savepoint(directory, drain, cancel)
+
+    def checkpoint(self) -> int:
+        return self._execution.requests.checkpoint()
 
     def rescale(self, parallelism: int | Mapping[str, int]) -> None:
-        self._requests.rescale(parallelism)
+        self._execution.requests.rescale(parallelism)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.checkpoint.lineages import Lineages, SharedStorage
+from penstock.driver.assignment import Assignment
 from penstock.driver.epoch_settings import Settings
 from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.driver.flow_control import FlowSettings
@@ -43,9 +44,13 @@ class JobSpec:
     on_epoch: list[Callable[[EpochStatistics], None]] = field(default_factory=list)
     flow: FlowSettings | None = None
     """How to limit the sources that support it; None without flow control."""
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    """The job's settings, to show them."""
     single_epoch: bool = False
-    """Whether the job is a batch that is read in one Spark job. It has no checkpoints and starts over after a
-    failure."""
+    """Whether the job is a batch that is read in one Spark job. It starts over after a failure. With `checkpointing`,
+    as in a cluster, its manifest outlives the driver, and the next attempt commits it."""
+    assignment: Assignment | None = None
+    """The attempt of a cluster that this process runs; None for a program run by hand."""
 
     @property
     def bounded(self) -> bool:

@@ -15,6 +15,7 @@ from penstock.checkpoint.housekeeping import merge_here
 from penstock.checkpoint.lineages import Lineages, SharedStorage, new_lineage
 from penstock.checkpoint.manifest import Manifest, Version, load
 from penstock.connectors.guarantees import throttled_sources
+from penstock.driver.epoch_steps import MeasuredEpoch
 from penstock.driver.epochs import EpochDriver
 from penstock.driver.flow_control import FlowControl
 from penstock.driver.recovery import recover
@@ -50,10 +51,15 @@ class OpenLineage:
         workdir: Path,
         slots: Slots,
         wait: Callable[[float], object],
+        observe: Callable[[MeasuredEpoch], None],
     ) -> None:
-        """`job` is the job ID, `workdir` the driver's scratch directory; `wait` waits some seconds."""
+        """`job` is the job ID, `workdir` the driver's scratch directory; `wait` waits some seconds.
+
+        `observe` is called with each completed epoch.
+        """
         self._spark, self._spec, self._workdir = spark, spec, workdir
-        self._lineages = None if spec.checkpoint_root is None else Lineages(spec.checkpoint_root)
+        probe = crash_probe("driver", lambda: self.driver.number)
+        self._lineages = None if spec.checkpoint_root is None else Lineages(spec.checkpoint_root, probe)
         self._bases = SparkMerge(spark, job)
         self._saving = SparkMerge(spark, f"{job}-savepoint")
         sources = sources_in_log(spec.logical, spec.physical)
@@ -68,17 +74,20 @@ class OpenLineage:
             spec.settings,
             engine.execute,
             spec.logical.sinks(),
-            crash_probe("driver", lambda: self.driver.number),
+            probe,
             prepare=engine.prepare,
             lineage=lineage,
             wait=wait,
             merge=merge_here if self._storage.in_memory else self._bases,
             open_savepoint=partial(savepoint_storage, options=spec.store_options),
             single_epoch=spec.single_epoch,
+            stores_manifests=spec.checkpointing or not spec.single_epoch,
             executor=ThreadPoolExecutor(1, "penstock-commits"),
             await_tasks=engine.await_tasks,
             flow=FlowControl(spec.flow, held, self.credits) if spec.flow is not None and held else None,
             slots=slots,
+            parallelism=spec.parallelism,
+            observe=observe,
             source_lines=sources,
         )
 

@@ -7,17 +7,19 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any
 
+import pyspark
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock.common.console import above_status
+from penstock.common.masking import masked_setting
 from penstock.common.options.program import DEFAULT_MASTER
 from penstock.common.spark_submit import started_by_spark_submit
 from penstock.errors import PenstockError
@@ -33,6 +35,8 @@ _NOISE = (
     "To adjust logging level use",
     "WARNING: package sun.security.action not in java.base",
 )
+
+_PYSPARK = os.path.dirname(pyspark.__file__)
 
 _LONGEST_SOCKET_FOLDER = 60
 """A socket path is limited to 107 characters, and Spark's file name takes 42."""
@@ -112,7 +116,7 @@ def start_session(overrides: dict[str, str]) -> SparkSession:
     given = {**_submitted_conf(), **overrides}
     conf = {**default_conf(given.get("spark.master", DEFAULT_MASTER)), **given}
     check_before_start(conf)
-    os.environ.setdefault("PYSPARK_PYTHON", conf["spark.pyspark.python"])
+    conf["spark.pyspark.python"] = worker_python(given, os.environ)
     if conf["spark.master"].startswith("local"):
         # A local job must not listen beyond this machine.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -131,13 +135,55 @@ def start_session(overrides: dict[str, str]) -> SparkSession:
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:
-        with _QuietStart(), _same_imports(conf["spark.master"]), _deaf_to_signals():
+        with (
+            _QuietStart(),
+            environment_variable("PYTHONPATH", _import_path(conf["spark.master"])),
+            # Without `spark-submit`, PySpark reads only the variable and not the setting.
+            environment_variable("PYSPARK_PYTHON", conf["spark.pyspark.python"]),
+            _deaf_to_signals(),
+        ):
+            _start_jvm(conf)
             session = builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
         raise _not_started(error, conf) from None
     end_quietly(session.sparkContext)
     check_session(session)
     return session
+
+
+def worker_python(given: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    """Return the interpreter of the workers: the user's setting, the environment variable or the driver's own."""
+    return given.get("spark.pyspark.python") or environment.get("PYSPARK_PYTHON") or sys.executable
+
+
+@contextmanager
+def environment_variable(name: str, value: str | None) -> Iterator[None]:
+    """Set a variable, unless the value is None, and restore it at the end.
+
+    The next session of this process and its child processes must not inherit it.
+    """
+    before = os.environ.get(name)
+    if value is not None:
+        os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+
+
+def _start_jvm(conf: dict[str, str]) -> None:
+    """Start the JVM without the settings that hold secrets: PySpark passes settings in the command line of the JVM.
+
+    The session gets all settings, through the bridge to the JVM.
+    """
+    public = SparkConf(loadDefaults=False)
+    for key, value in conf.items():
+        if masked_setting(key, value) == value:
+            public.set(key, value)
+    SparkContext._ensure_initialized(conf=public)
 
 
 def _submitted_conf() -> dict[str, str]:
@@ -199,23 +245,20 @@ def _not_started(error: Exception, conf: dict[str, str]) -> SparkNotStarted:
     )
 
 
-@contextmanager
-def _same_imports(master: str) -> Iterator[None]:
-    """Let workers on this machine import the same modules as the program: add its folder to their path."""
-    before = os.environ.get("PYTHONPATH")
-    if master.startswith("local"):
-        os.environ["PYTHONPATH"] = os.pathsep.join(
-            os.path.abspath(path)
-            for path in sys.path
-            if path == "" or (os.path.isdir(path) and "site-packages" not in path)
-        )
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop("PYTHONPATH", None)
-        else:
-            os.environ["PYTHONPATH"] = before
+def _import_path(master: str) -> str | None:
+    """Return the path on which workers on this machine find the same modules as the program. None on a cluster."""
+    if not master.startswith("local"):
+        return None
+    return os.pathsep.join(
+        os.path.abspath(path)
+        for path in sys.path
+        if path == "" or (os.path.isdir(path) and "site-packages" not in path) or _is_package_file(path)
+    )
+
+
+def _is_package_file(path: str) -> bool:
+    """Return whether a path is a file of modules that does not belong to PySpark."""
+    return path.endswith((".zip", ".egg", ".whl")) and os.path.isfile(path) and not path.startswith(_PYSPARK)
 
 
 _starting_jvm = False

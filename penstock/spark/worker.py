@@ -31,6 +31,7 @@ from penstock.runtime.task import Task
 from penstock.runtime.task_epoch import TaskEpoch
 from penstock.spark.given_up import GivenUp, interruptible
 from penstock.spark.metrics import Collected
+from penstock.spark.worker_place import worker_place
 from penstock.state.backends import Backend, ReplicaStore
 from penstock.state.storage import Storage
 from penstock.state.storage_uri import open_storage
@@ -244,6 +245,7 @@ def _epoch(parameters: EpochParameters, scope: str, metrics: Collected) -> TaskE
         state_access(parameters, storage, _replica_store(parameters.backend)),
         crash_probe("task", lambda: parameters.number, scope),
         lambda measured: metrics.add([measured]),
+        worker_place(),
     )
 
 

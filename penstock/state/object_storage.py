@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Any
 from urllib.parse import quote, unquote
 
+from penstock.common.masking import masked_text
 from penstock.state.storage import AlreadyPublished, MissingObject, Storage, StorageError, checked, checked_prefix
 
 __all__ = ["NoConditionalPut", "ObjectStorage"]
@@ -279,9 +280,7 @@ class ObjectStorage(Storage):
 
     def _scrubbed(self, error: Exception) -> str:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        for value in _secrets(self._options):
-            text = text.replace(value, "***")
-        return " ".join(text.split()).rstrip(".")
+        return " ".join(masked_text(text, _secrets(self._options)).split()).rstrip(".")
 
 
 def _publishes_again(storage: Storage, name: str) -> bool:
@@ -303,6 +302,6 @@ def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
     for key, value in options.items():
         if isinstance(value, Mapping):
             yield from _secrets(value)
-        # Without the endpoint an error is useless, and replacing very short values would garble any text.
-        elif key != "endpoint_url" and isinstance(value, str) and len(value) >= 4:
+        # Without the endpoint an error is useless.
+        elif key != "endpoint_url" and isinstance(value, str):
             yield value

@@ -7,11 +7,11 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
+from penstock.common.durable_files import TEMPORARY
 from penstock.errors import PenstockError
 from penstock.state.files import RESTORE
 
 __all__ = [
-    "TEMPORARY",
     "AlreadyPublished",
     "MissingObject",
     "Storage",
@@ -20,9 +20,6 @@ __all__ = [
     "checked",
     "checked_prefix",
 ]
-
-TEMPORARY = ".tmp-"
-"""Prefix of files that are still being written. Object names cannot contain it."""
 
 
 class StorageError(PenstockError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ import msgspec
 
 from penstock.checkpoint.manifest import OperatorSnapshot
 from penstock.common.typeinfo import TypeInformation
+from penstock.common.wall_clock import now_ms
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.metrics import MetricRegistry
@@ -195,7 +195,7 @@ class KeyedBootstrap:
     def run(self, uid: str, name: str, max_parallelism: int, epoch: int) -> tuple[OperatorSnapshot, Any]:
         """Return the operator's snapshot and its state by key group, to be read at once. For SavepointWriter."""
         overlay = Overlay(max_parallelism)
-        now = int(time.time() * 1000)
+        now = now_ms()
         overlay.ttl.go_by(_Clock(now))
         context = RuntimeContext(
             task_name=name,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -18,6 +17,7 @@ import penstock
 from penstock.checkpoint.bases import SAVED_STATE
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import OperatorSnapshot
+from penstock.common.wall_clock import now_ms
 from penstock.errors import PenstockError
 from penstock.savepoint.format import (
     FORMAT,
@@ -185,7 +185,7 @@ class SavepointWriter:
         target = savepoint_storage(os.fspath(path), store_options)
         if target.exists(METADATA) or target.list(f"{SAVED_STATE}/"):
             raise BadSavepointWrite(f"{target.where} already contains a savepoint.", fix="Choose another directory.")
-        now = int(time.time() * 1000)
+        now = now_ms()
         try:
             operators = {uid: self._write_kept(uid, kept, target, now) for uid, kept in self._kept.items()}
             for uid, (bootstrap, name) in self._new.items():

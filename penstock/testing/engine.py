@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import socket
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.common.class_pickling import dump_records
+from penstock.common.machine import physical_memory
 from penstock.common.program import Program
 from penstock.driver.epoch_errors import EngineLost
 from penstock.driver.epoch_parameters import EpochParameters
@@ -18,6 +20,7 @@ from penstock.driver.tasks import TaskRuns, state_access, task_epoch
 from penstock.errors import PenstockError
 from penstock.graph.physical import PhysicalGraph, pack, unpack
 from penstock.runtime.chain import ChainRun
+from penstock.runtime.metrics import WorkerPlace
 from penstock.runtime.moment import OfSplit
 from penstock.runtime.report import decode_report
 from penstock.runtime.rows import METRICS, REPORT, ExchangeRow
@@ -28,6 +31,8 @@ from penstock.state.backends import Backend, ReplicaStore
 from penstock.state.storage import Storage
 from penstock.testing.pace import Pace
 from penstock.testing.watching import WatchedRun
+
+_PLACE = WorkerPlace(host=socket.gethostname(), memory=physical_memory())
 
 
 class LocalEngine:
@@ -165,4 +170,5 @@ class LocalEngine:
             self.state_access(parameters),
             probe,
             lambda measured: self._measured.append(self._pace.of_task(self._graph, measured)),
+            _PLACE,
         )

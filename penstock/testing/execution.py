@@ -26,6 +26,7 @@ from penstock.driver.instructions import (
     StartQuery,
     StopQuery,
 )
+from penstock.driver.job_observer import JobFacts, JobObserver
 from penstock.driver.life_cycle import LifeCycle, Phase
 from penstock.driver.recovery import recover
 from penstock.driver.restarts import RestartStrategy
@@ -72,6 +73,7 @@ class LocalExecution:
         commits_late: bool,
         derived_uids: frozenset[str],
         collect: Callable[[], None],
+        facts: JobFacts,
     ) -> None:
         """Create an execution.
 
@@ -80,7 +82,7 @@ class LocalExecution:
         self._graph, self._program, self._storage, self._settings = graph, program, storage, settings
         self._sinks, self._strategy, self._feed, self._clock = sinks, strategy, feed, clock
         self._flow, self._restore, self._commits_late = flow, restore, commits_late
-        self._derived_uids, self._collect = derived_uids, collect
+        self._derived_uids, self._collect, self._facts = derived_uids, collect, facts
         self.pace = Pace(clock.wait)
         self.single_epoch = False
         """Whether the next start runs the job as a batch job."""
@@ -91,6 +93,7 @@ class LocalExecution:
         self._times: Times = {}
         """The event times of the last checkpoint that was checked."""
         self._started = False
+        self.observer: JobObserver
         self.life: LifeCycle
         self.engine: LocalEngine
         self.driver: EpochDriver
@@ -113,7 +116,8 @@ class LocalExecution:
         # The test decides when epochs run and when the input ends, so the input is bounded regardless of the sources.
         # Checkpoints are always taken and never removed from the storage.
         self._traits = JobTraits(single_epoch=self.single_epoch)
-        self.life = LifeCycle(self._traits, self._strategy)
+        self.observer = JobObserver(self._facts, lambda: self._clock.now() / 1000)
+        self.life = LifeCycle(self._traits, self._strategy, self.observer.changed)
         self.driver = EpochDriver(
             self._graph,
             self._storage,
@@ -128,6 +132,9 @@ class LocalExecution:
             executor=Late() if self._commits_late else None,
             flow=None if self._flow is None else FlowControl(self._flow, self._feed.logs, self._feed.credits),
             single_epoch=self.single_epoch,
+            stores_manifests=not self.single_epoch,
+            parallelism=self._facts.parallelism,
+            observe=lambda epoch: self.observer.completed(self.driver, epoch),
         )
         return self.life.start()
 
@@ -169,6 +176,7 @@ class LocalExecution:
                         return statistics
             except Exception as error:  # user sinks can raise anything
                 self.last_failure = error
+                self.observer.failed(error, self)
                 instruction = self.life.failed(JobFailure.of(error, int(self._clock.elapsed())))
         self._end(instruction)
         return None

@@ -6,12 +6,14 @@ import os
 import shutil
 import sys
 import tempfile
+import uuid
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+from penstock.common.options.program import PARALLELISM
 from penstock.common.program import Program
 from penstock.common.watermark_strategy import Watermark
 from penstock.connectors.driver_sinks import CollectSink
@@ -19,14 +21,23 @@ from penstock.connectors.flow_settings import flow_if_asked
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.datastream.local_program import local_program
-from penstock.driver.checkpoint_settings import checkpoint_interval, restart_strategy
+from penstock.driver.checkpoint_settings import (
+    checkpoint_facts,
+    checkpoint_interval,
+    restart_strategy,
+    retains_checkpoints,
+)
 from penstock.driver.epoch_settings import Settings
 from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.driver.epochs import EpochDriver
 from penstock.driver.instructions import RunEpoch
+from penstock.driver.job_observer import JobFacts
+from penstock.driver.job_snapshot import JobSnapshot
 from penstock.driver.metrics import JobMetrics
 from penstock.driver.requests import Requests
+from penstock.driver.restarts import describe_strategy
 from penstock.driver.statistics import CheckpointLog
+from penstock.graph.plan_json import execution_plan
 from penstock.runtime.moment import Timestamped
 from penstock.runtime.watermarks import LEAST
 from penstock.savepoint.format import check_savepoint_directory, savepoint_storage
@@ -134,6 +145,23 @@ class JobHarness:
             commits_late=commits_late,
             derived_uids=logical.derived_uids(),
             collect=self._collect,
+            facts=JobFacts(
+                id=uuid.uuid4().hex,
+                name=NAME,
+                parallelism=parallelism or config.get(PARALLELISM) or 1,
+                batch=self._batch,
+                plan=execution_plan(logical, self._graph, indent=None),
+                checkpointing=checkpoint_facts(
+                    self._settings,
+                    checkpoint_interval(config),
+                    retains_checkpoints(config),
+                    None if in_driver else storage.where,
+                ),
+                configuration=config.to_dict(),
+                parameters=self._graph.job_parameters,
+                restart_strategy=describe_strategy(restart_strategy(config, checkpointing=False)),
+                savepoint=from_savepoint or "",
+            ),
         )
         self._requests = Requests(NAME, self._execution)
         self._execution.start()
@@ -391,6 +419,10 @@ class JobHarness:
     def metrics(self) -> JobMetrics:
         """Return the metrics of the epochs completed since the start or the last crash."""
         return self._driver.metrics.read()
+
+    def snapshot(self) -> JobSnapshot:
+        """Return the job as the REST interface shows it, since the start or the last crash."""
+        return self._execution.observer.snapshot(self._execution, self._requests.savepoint_at_end)
 
     def close(self) -> None:
         """End the job: close its functions and delete its files."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoint.lineages import Lineages, SharedStorage, new_lineage
+from penstock.checkpoint.lineages import Lineages, MissingCheckpoints, SharedStorage, new_lineage
 from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
 from penstock.state.storage import StorageError
@@ -266,3 +266,13 @@ def test_a_failed_deletion_is_reported_and_the_lineage_is_not_resumed(
     monkeypatch.undo()
     assert Lineages(root).current() != lineage
     assert objects_of(root, lineage) == []
+
+
+def test_a_directory_without_any_lineage_is_missing_to_a_job_that_has_run(tmp_path: Path) -> None:
+    lineages = Lineages(LocalStorage(tmp_path))
+    with pytest.raises(MissingCheckpoints, match="are gone"):
+        lineages.check_begun()
+    lineage = lineages.current()
+    lineages.check_begun()
+    lineages.end(lineage, last=0, retain=False)
+    lineages.check_begun()

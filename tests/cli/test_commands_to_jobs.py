@@ -57,7 +57,8 @@ class FakeJob:
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("PENSTOCK_PROPERTIES", f"penstock.control.dir: {tmp_path}/control")
+    settings = f"penstock.control.dir: {tmp_path}/control\ncluster.dir: {tmp_path}/cluster"
+    monkeypatch.setenv("PENSTOCK_PROPERTIES", settings)
     return f"{tmp_path}/control"
 
 

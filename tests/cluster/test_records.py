@@ -31,7 +31,7 @@ def submission(**changes: object) -> Submission:
         "id": new_job_id(),
         "name": "counts",
         "program": "0" * 64,
-        "entry": "job.py",
+        "file": "job.py",
         "arguments": ["--day", "1"],
         "configuration": {"parallelism.default": "2"},
         "submitted_ms": 5,

@@ -9,7 +9,16 @@ import pytest
 
 import penstock
 from penstock.common import Configuration
-from penstock.common.options import ALIASES, OPTIONS, BadSetting, options_page, parse_lines, store_options
+from penstock.common.options import (
+    ALIASES,
+    OPTIONS,
+    BadSetting,
+    configuration_file,
+    options_page,
+    parse_lines,
+    store_options,
+    surrounding_settings,
+)
 from penstock.common.options.definition import option, optional
 from penstock.common.setting_types import Size, Whole
 from penstock.datastream import StreamExecutionEnvironment
@@ -73,6 +82,64 @@ class TestStrength:
         monkeypatch.setenv("PENSTOCK_CONF", "/nowhere/penstock.conf")
         with pytest.raises(BadSetting, match=r"'/nowhere/penstock\.conf'.*No such file"):
             environment()
+
+
+class TestTheConfigurationFile:
+    @pytest.fixture
+    def places(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+        """The file of the user and the file of the host. Neither exists."""
+        monkeypatch.delenv("PENSTOCK_CONF")
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+        monkeypatch.setattr("penstock.common.options.surrounding.SYSTEM_FILE", tmp_path / "etc" / "penstock.conf")
+        user, system = tmp_path / "config" / "penstock" / "penstock.conf", tmp_path / "etc" / "penstock.conf"
+        for path in (user, system):
+            path.parent.mkdir(parents=True)
+        return user, system
+
+    def test_no_settings_are_read_if_no_file_exists(self, places: tuple[Path, Path]) -> None:
+        assert configuration_file() is None
+        assert surrounding_settings() == {}
+
+    def test_the_file_of_the_user_wins_over_the_file_of_the_host(self, places: tuple[Path, Path]) -> None:
+        user, system = places
+        system.write_text("parallelism.default: 3")
+        assert surrounding_settings() == {"parallelism.default": "3"}
+        user.write_text("state.backend: memory")
+        assert configuration_file() == user
+        assert surrounding_settings() == {"state.backend": "memory"}
+
+    def test_the_default_place_is_below_the_home_directory(
+        self, places: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("XDG_CONFIG_HOME")
+        monkeypatch.setenv("HOME", str(tmp_path))
+        path = tmp_path / ".config" / "penstock" / "penstock.conf"
+        path.parent.mkdir(parents=True)
+        path.write_text("parallelism.default: 3")
+        assert configuration_file() == path
+
+    def test_the_variable_wins_over_all_places(
+        self, places: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        places[0].write_text("parallelism.default: 3")
+        named = tmp_path / "mine.conf"
+        named.write_text("parallelism.default: 4")
+        monkeypatch.setenv("PENSTOCK_CONF", str(named))
+        assert surrounding_settings() == {"parallelism.default": "4"}
+        monkeypatch.setenv("PENSTOCK_CONF", "")
+        assert configuration_file() is None
+        assert surrounding_settings() == {}
+
+    def test_a_file_that_cannot_be_read_is_an_error_and_not_skipped(self, places: tuple[Path, Path]) -> None:
+        user, system = places
+        system.write_text("parallelism.default: 3")
+        user.symlink_to("/nowhere/penstock.conf")
+        with pytest.raises(BadSetting, match=r"Cannot read '.*config/penstock/penstock\.conf': No such file"):
+            surrounding_settings()
+        user.unlink()
+        user.write_bytes(b"\xff")
+        with pytest.raises(BadSetting, match="not a text file in UTF-8"):
+            surrounding_settings()
 
 
 def test_an_invalid_line_is_named_in_the_error() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.common import Configuration
 from penstock.common.job import JobStatus
-from penstock.control.client import ask, find_job, running_jobs
+from penstock.control.client import ask, running_jobs
 from penstock.datastream import StreamExecutionEnvironment, control_point
 from penstock.datastream.control_point import open_to_commands
 from penstock.datastream.job_client import LocalJobClient
@@ -108,7 +108,8 @@ class TestAJob:
         job: Any = FakeJob()
         close = open_to_commands(job, client_of(job), configured(tmp_path / "control"))
         directory = str(tmp_path / "control")
-        assert ask(directory, find_job(directory, "counts"), Stop()) == Done(savepoint="/set/last")
+        (running,) = running_jobs(directory)
+        assert ask(directory, running, Stop()) == Done(savepoint="/set/last")
         close()
         assert running_jobs(directory) == []
 

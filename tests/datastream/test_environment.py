@@ -113,6 +113,22 @@ class TestWhatSparkIsGiven:
         env.set_python_executable("/opt/python/bin/python")
         assert env.get_configuration().get_string("spark.pyspark.python", "") == "/opt/python/bin/python"
 
+    @pytest.mark.parametrize(
+        ("settings", "used"),
+        [
+            ({"python.executable": "/a/python"}, "/a/python"),
+            ({"python.executable": "/a/python", "spark.pyspark.python": "/b/python"}, "/b/python"),
+        ],
+    )
+    def test_flinks_setting_for_the_python_executable_is_passed_to_spark(
+        self, settings: dict[str, str], used: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        started: list[dict[str, str]] = []
+        monkeypatch.setattr("penstock.spark.session.running_session", lambda: None)
+        monkeypatch.setattr("penstock.spark.session.start_session", lambda conf: started.append(conf))
+        _ = StreamExecutionEnvironment(Configuration.from_dict(settings)).spark
+        assert started == [{"spark.pyspark.python": used}]
+
     def test_settings_that_spark_reads_at_startup_are_refused_later(self, env: StreamExecutionEnvironment) -> None:
         env._spark = object()  # type: ignore[assignment]
         with pytest.raises(BadSetting, match=r"add_jars sets spark\.jars, which Spark reads only at startup"):
@@ -129,16 +145,6 @@ class TestWhatSparkIsGiven:
             _ = env.spark
         with pytest.raises(BadSetting, match=r"add_jars sets spark\.jars.* but Spark has already started"):
             env.from_spark(SimpleNamespace(sparkSession=object()))  # type: ignore[arg-type]
-
-    def test_add_python_file_requires_an_existing_local_file(
-        self, env: StreamExecutionEnvironment, tmp_path: Path
-    ) -> None:
-        with pytest.raises(BadSetting, match=r"is a directory, but Spark ships only files\. Zip it"):
-            env.add_python_file(str(tmp_path))
-        with pytest.raises(BadSetting, match=r"file '.*/nothing\.py' does not exist"):
-            env.add_python_file(str(tmp_path / "nothing.py"))
-        with pytest.raises(BadSetting, match="only local paths"):
-            env.add_python_file("hdfs://host/module.py")
 
 
 def test_descriptions_are_shown_in_the_plan(env: StreamExecutionEnvironment) -> None:

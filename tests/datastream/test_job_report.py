@@ -24,6 +24,7 @@ def made_job(**changes: Any) -> Any:
         name="counts",
         parallelism=4,
         checkpointing=True,
+        single_epoch=False,
         interval_ms=10_000,
         checkpoint_root=SimpleNamespace(where="/var/checkpoints/counts"),
         restore=None,

@@ -28,7 +28,7 @@ def test_a_backend_of_the_page_opens_its_replicas_where_the_setting_says(tmp_pat
 
 
 def test_calls_win_over_the_defaults_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PENSTOCK_CONF", raising=False)
+    monkeypatch.setenv("PENSTOCK_CONF", "")
     monkeypatch.setenv("PENSTOCK_PROPERTIES", "parallelism.default: 9")
     names = run("configuration")
     assert names["env"].get_parallelism() == 2

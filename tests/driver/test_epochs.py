@@ -134,6 +134,68 @@ def start(engine, storage):
     return start
 
 
+class TestABatch:
+    """One epoch is the entire job."""
+
+    class Killed(BaseException):
+        pass
+
+    def killed_at(self, point):
+        def probe(reached):
+            if reached == point:
+                raise self.Killed
+
+        return probe
+
+    @pytest.fixture
+    def batch(self, engine, storage):
+        """Start a driver that runs a batch. Its manifest outlives it, or not."""
+        engine.committable = b"page"
+
+        def start(stores_manifests, sink, probe=lambda point: None):
+            settings = Settings(backend=Backend(name="filesystem"))
+            return EpochDriver(
+                program(), storage, settings, engine.execute, {"out": sink}, probe,
+                clock=Clock(), monotonic=Clock(), single_epoch=True, stores_manifests=stores_manifests,
+            )  # fmt: skip
+
+        return start
+
+    def test_a_batch_that_died_before_its_commit_is_committed_by_the_next_driver(self, batch, engine):
+        dead, sink = CommitLog(), CommitLog()
+        with pytest.raises(self.Killed):
+            batch(True, dead, self.killed_at("published")).run_epoch(None, {}, ends_input=True)
+        last = batch(True, sink).recover()
+        assert last is not None
+        assert last.ended
+        assert (dead.committed, sink.committed, len(engine.attempts)) == ([], [(0, b"page")], 1)
+        # Attempts of other drivers at this epoch might have left something behind.
+        assert sink.cleaned_up == [1]
+
+    def test_a_batch_that_died_before_its_manifest_runs_again(self, batch):
+        sink = CommitLog()
+        with pytest.raises(self.Killed):
+            batch(True, CommitLog(), self.killed_at("collected")).run_epoch(None, {}, ends_input=True)
+        driver = batch(True, sink)
+        assert driver.recover() is None
+        driver.run_epoch(None, {}, ends_input=True)
+        assert sink.committed == [(0, b"page")]
+
+    def test_a_driver_that_was_presumed_dead_does_not_commit_a_batch_twice(self, batch):
+        slow_sink = CommitLog()
+        slow, fast = batch(True, slow_sink), batch(True, CommitLog())
+        for driver in (slow, fast):
+            assert driver.recover() is None
+        fast.run_epoch(None, {}, ends_input=True)
+        with pytest.raises(Fenced):
+            slow.run_epoch(None, {}, ends_input=True)
+        assert slow_sink.committed == []
+
+    def test_a_batch_that_is_run_by_hand_stores_no_manifest(self, batch, storage):
+        batch(False, CommitLog()).run_epoch(None, {}, ends_input=True)
+        assert storage.list("manifests/") == []
+
+
 class TestAnEpoch:
     def test_an_epoch_goes_from_trigger_to_committed_sinks_in_order(self, start, engine, storage):
         passed = []

@@ -28,6 +28,14 @@ class FakeDriver:
     def pinned_last(self) -> Iterator[tuple[str, str]]:
         yield "manifest", "version"
 
+    @property
+    def checkpoints(self) -> Any:
+        return self
+
+    @contextmanager
+    def saving(self, manifest: Any, ends_job: bool) -> Iterator[Any]:
+        yield lambda path: None
+
     def rescale(self, parallelism: Any) -> None:
         self.parallelism = parallelism
 

@@ -1,5 +1,6 @@
 """Python workers are forked from a daemon with all imports done, before the first epoch needs them."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.spark.daemon import ending_quietly, without_archives
+from penstock.spark.session import environment_variable, worker_python
 from penstock.spark.warm_up import WarmUp
 
 
@@ -44,6 +46,33 @@ def test_a_worker_whose_task_was_given_up_exits_silently() -> None:
     assert ending_quietly(worker)(BrokenPipeError) == 1
     with pytest.raises(ValueError):
         ending_quietly(worker)(ValueError)
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "used"),
+    [
+        ({"spark.pyspark.python": "/set"}, {"PYSPARK_PYTHON": "/variable"}, "/set"),
+        ({}, {"PYSPARK_PYTHON": "/variable"}, "/variable"),
+        ({}, {}, sys.executable),
+    ],
+)
+def test_the_setting_wins_over_the_variable_and_the_variable_over_the_driver(
+    given: dict[str, str], environment: dict[str, str], used: str
+) -> None:
+    assert worker_python(given, environment) == used
+
+
+@pytest.mark.parametrize("before", [None, "/variable"])
+def test_a_session_leaves_the_variable_of_the_process_unchanged(
+    before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if before is None:
+        monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    else:
+        monkeypatch.setenv("PYSPARK_PYTHON", before)
+    with environment_variable("PYSPARK_PYTHON", "/set"):
+        assert os.environ["PYSPARK_PYTHON"] == "/set"
+    assert os.environ.get("PYSPARK_PYTHON") == before
 
 
 def _seen(_: int) -> tuple[str, bool]:

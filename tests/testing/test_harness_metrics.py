@@ -1,6 +1,7 @@
 """Metrics of functions and exchanges in the harness: completed epochs count once."""
 
 import gc
+import socket
 
 import pytest
 
@@ -367,7 +368,7 @@ def test_a_job_without_metrics_sends_only_a_few_bytes_per_task(env, monkeypatch)
     with JobHarness(stream, parallelism=2) as job:
         job.push(*WORDS * 100).epoch()
     assert len(sizes) == 5
-    assert max(sizes) < 50
+    assert max(sizes) < 80 + len(socket.gethostname())
 
 
 def test_metrics_with_the_same_full_name_stay_separate(env):

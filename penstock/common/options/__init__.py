@@ -1,11 +1,11 @@
 """All of Penstock's settings, and the places settings come from.
 
-From lowest to highest precedence: the file named by PENSTOCK_CONF, the variable PENSTOCK_PROPERTIES (both with lines
+From lowest to highest precedence: the configuration file, the variable PENSTOCK_PROPERTIES (both with lines
 `key: value`), the program's Configuration, `penstock run -D key=value`, and calls such as `set_parallelism`.
 
 definition.py                               the Option class
 program.py, checkpoints.py, restarts.py,    the options by subject: import each from its module
-state.py, running.py
+state.py, running.py, service.py
 registry.py                                 all options by key, and the validation of settings
 surrounding.py                              settings from the file and the environment variable
 page.py                                     docs/reference/settings.md
@@ -14,7 +14,7 @@ page.py                                     docs/reference/settings.md
 from penstock.common.options.definition import Option
 from penstock.common.options.page import options_page
 from penstock.common.options.registry import ALIASES, OPTIONS, canonical, check_keys, check_values, store_options
-from penstock.common.options.surrounding import parse_lines, surrounding_settings
+from penstock.common.options.surrounding import configuration_file, parse_lines, surrounding_settings
 from penstock.common.setting_types import BadSetting
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "canonical",
     "check_keys",
     "check_values",
+    "configuration_file",
     "options_page",
     "parse_lines",
     "store_options",

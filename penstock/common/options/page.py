@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.common.options.registry import ALIASES, OPTIONS
-from penstock.common.options.surrounding import CONF_VARIABLE, PROPERTIES_VARIABLE
+from penstock.common.options.surrounding import CONF_VARIABLE, PROPERTIES_VARIABLE, SYSTEM_FILE
 
 
 def options_page() -> str:
@@ -13,7 +13,10 @@ def options_page() -> str:
     intro = (
         "# Settings\n\n"
         "Settings come from these places. Each one overrides the ones before it.\n\n"
-        f"1. The file named by the environment variable `{CONF_VARIABLE}`, with lines `key: value`.\n"
+        "1. The configuration file, with lines `key: value`: the file that the environment variable "
+        f"`{CONF_VARIABLE}` names; otherwise `~/.config/penstock/penstock.conf` (below `XDG_CONFIG_HOME` if that is "
+        f"set); otherwise `{SYSTEM_FILE}`. Only the first of them that exists is read. If `{CONF_VARIABLE}` is set to "
+        "an empty value, no file is read. `penstock version -v` prints which one applies.\n"
         f"2. The environment variable `{PROPERTIES_VARIABLE}`, in the same format.\n"
         "3. The program's `Configuration` (`from penstock.common import Configuration`).\n"
         "4. `penstock run -D key=value`.\n"

@@ -36,3 +36,35 @@ AUTO_GENERATE_UIDS = option(
     "pipeline.auto-generate-uids", Truth(), "true", "`false`: reject programs that have an operator without a uid."
 )
 SEGMENT_SIZE = option("taskmanager.memory.segment-size", Size(1, 1 << 30), "32768", "Target size of a buffer in bytes.")
+PYTHON_EXECUTABLE = option(
+    "python.executable",
+    Text(),
+    "",
+    "Path of the Python interpreter on the hosts of the workers, unless `spark.pyspark.python` is set.",
+    default_text="the path of the driver's interpreter",
+)
+PYTHON_FILES = option(
+    "python.files",
+    Text(),
+    "",
+    "Python modules and packages that the driver and all workers can import: `.py`, `.zip`, `.egg` and `.whl` files, "
+    "and folders, separated by commas. `penstock run --py-files` sets it.",
+    default_text="none",
+)
+PYTHON_ARCHIVES = option(
+    "python.archives",
+    Text(),
+    "",
+    "Archives to unpack for all workers, separated by commas: `data.zip`, or `data.zip#name` to name its folder. "
+    "`penstock run --archives` sets it.",
+    default_text="none",
+)
+PYTHON_REQUIREMENTS = option(
+    "python.requirements",
+    Text(),
+    "",
+    "A requirements file. pip installs its packages, wheels only, when the job starts, and they are shipped to all "
+    "workers. `requirements.txt#folder` installs from the wheels in a folder, without an index. "
+    "`penstock run --requirements` sets it.",
+    default_text="none",
+)

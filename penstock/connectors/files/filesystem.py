@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from penstock.common.durable_files import sync_directory
 from penstock.errors import PenstockError
 from penstock.state.storage import StorageError
 
@@ -61,15 +62,6 @@ def make_directories(directory: str) -> None:
         if not os.path.isdir(directory):
             raise
     sync_directory(parent)
-
-
-def sync_directory(directory: str) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def remove(path: str) -> None:

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from xxhash import xxh3_64_hexdigest
 
-from penstock.connectors.files.filesystem import make_directories, remove, remove_if_empty, sync_directory
+from penstock.common.durable_files import sync_directory
+from penstock.connectors.files.filesystem import make_directories, remove, remove_if_empty
 from penstock.connectors.files.part_files import (
     HIDDEN,
     FinishedPart,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from penstock.common.durable_files import sync_directory
 from penstock.common.serialization import BulkWriter, Encoder
 from penstock.connectors.files.buckets import BucketContext, check_bucket
-from penstock.connectors.files.filesystem import explained, make_directories, sync_directory
+from penstock.connectors.files.filesystem import explained, make_directories
 from penstock.connectors.files.part_files import (
     HIDDEN,
     Chunk,

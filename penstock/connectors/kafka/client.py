@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from penstock.common.masking import is_secret, masked_text
 from penstock.errors import PenstockError
 
 log = logging.getLogger("penstock.connectors.kafka")
@@ -12,8 +13,6 @@ _librdkafka = logging.getLogger("penstock.connectors.kafka.librdkafka")
 
 _TIMEOUT_S = 30.0
 """Default request timeout, unless socket.timeout.ms is set: long enough for a broker restart."""
-_SECRET = ("password", "secret", "jaas", "pem", "token", "oauthbearer.config")
-"""A property whose name contains one of these is never shown."""
 GROUP = {"group.id": "penstock"}
 """A consumer needs a group. Nothing is ever committed to this one, and no client joins it."""
 _INSTEAD = {
@@ -92,10 +91,7 @@ class KafkaClient:
 
     def hide(self, text: str) -> str:
         """Return the text with passwords masked."""
-        for name, value in self._properties.items():
-            if value and any(word in name for word in _SECRET):
-                text = text.replace(value, "***")
-        return text
+        return masked_text(text, (value for name, value in self._properties.items() if is_secret(name)))
 
     def _open(self, kind: str, properties: dict[str, Any]) -> Any:
         confluent = confluent_kafka()

@@ -1,0 +1,462 @@
+"""The Dispatcher: accepts programs and jobs, supervises them while it leads, and answers for them.
+
+It runs in one event loop; a thread supervises, and blocking calls run in others. It executes no code of users.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+import secrets
+import shutil
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+import penstock
+from penstock.cluster.coordination import CoordinationUnavailable
+from penstock.cluster.directory import ClusterDirectory
+from penstock.cluster.disposal import trigger_disposal
+from penstock.cluster.events import Events
+from penstock.cluster.gateway import (
+    ClusterState,
+    Conflict,
+    Event,
+    LogFile,
+    NotLeading,
+    RunRequest,
+    StoredProgram,
+)
+from penstock.cluster.high_availability import coordination_of
+from penstock.cluster.inspection import inspect
+from penstock.cluster.job_table import JobTable
+from penstock.cluster.launcher import LocalLauncher
+from penstock.cluster.leadership import BecomeLeader, Instruction, StepDown
+from penstock.cluster.leftovers import remove_leftovers
+from penstock.cluster.order import Order
+from penstock.cluster.programs import Programs
+from penstock.cluster.records import JobView, Records, Submission, new_job_id
+from penstock.cluster.recovery import found_jobs
+from penstock.cluster.retention import expired
+from penstock.cluster.supervision import Policy
+from penstock.cluster.supervisor import Supervisor
+from penstock.common.options.checkpoints import CHECKPOINT_INTERVAL, CHECKPOINTS_DIRECTORY, SAVEPOINTS_DIRECTORY
+from penstock.common.options.service import (
+    DRIVER_MEMORY,
+    HA_STORAGE,
+    HA_TYPE,
+    HEARTBEAT_TIMEOUT,
+    HISTORY_AGE,
+    HISTORY_SIZE,
+    LOG_FILES,
+    LOG_SIZE,
+    MAX_JOBS,
+    MAX_STARTS,
+    REST_TIMEOUT,
+    START_TIMEOUT,
+)
+from penstock.common.wall_clock import now_ms
+from penstock.driver.control_messages import Answer, Cancel, Operable, Poll, Request, Trigger
+from penstock.driver.job_snapshot import JobSnapshot, Operation
+from penstock.driver.operations import Operations, UnknownOperation
+from penstock.errors import PenstockError
+from penstock.state.storage import AlreadyPublished, StorageError
+
+_TICK_S = 0.5
+_PAUSE_S = 0.005
+"""Between two jobs. Without it, supervision of many jobs is a burst in which requests wait for this thread: with 50
+jobs on a busy machine, it doubles the 99th percentile of their latency.
+"""
+_PROBE_S = 5.0
+"""How often a Dispatcher checks whether it can write records."""
+_SWEEP_S = 60.0
+"""How often ended jobs beyond the limits of the history are removed."""
+_DEFAULT_INTERVAL = "10 s"
+"""Checkpoint interval of jobs that set none: a job of a cluster must be able to resume."""
+_NO_LEADER = "No Dispatcher leads at the moment."
+_SERVICE_KEYS = ("rest.", "web.", "cluster.", "high-availability.", "heartbeat.", "jobmanager.")
+
+_logger = logging.getLogger("penstock")
+
+
+class Dispatcher:
+    """Implements `Gateway` for all jobs of a cluster. Methods run in the event loop that called `start`."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = dict(settings)
+        self.directory = ClusterDirectory.configured(settings)
+        self.name = f"{socket.gethostname()}-{secrets.token_hex(4)}"
+        self.closing = asyncio.Event()
+        self._operations = Operations()
+        self._events = Events()
+        self._draining = self._adopted = self._left = False
+        self._storage_problem = ""
+        """Why the records cannot be written; empty if they can."""
+        self._next_probe = 0.0
+        self._next_sweep = 0.0
+        self._adopt = threading.Event()
+        self._turn = 0
+        """How often this Dispatcher has stepped down."""
+        self._closed = threading.Event()
+
+    async def start(self, address: str) -> None:
+        """Begin to supervise. `address` is where clients and other Dispatchers reach the service."""
+        self._loop = asyncio.get_running_loop()
+        self._address = address
+        self.directory.create()
+        self._storage = self.directory.storage(self._settings)
+        await asyncio.to_thread(self._storage.check)
+        self._records = Records(self._storage)
+        self._programs = Programs(self._records)
+        self._jobs = JobTable(self._records.history, self._events)
+        self._coordination = coordination_of(self._settings, self._storage)
+        self._supervisor = Supervisor(
+            leader=self.name,
+            records=self._records,
+            launcher=LocalLauncher(),
+            policy=Policy(
+                start_timeout_ms=START_TIMEOUT.read(self._settings),
+                silent_timeout_ms=HEARTBEAT_TIMEOUT.read(self._settings),
+            ),
+            most_starts=MAX_STARTS.read(self._settings),
+            order=self._order,
+            heard_ms=self._jobs.heard_ms,
+            has_started=self._jobs.has_started,
+            present=self._present,
+            ask_to_cancel=self._ask_to_cancel,
+            changed=lambda view: self._in_loop(self._jobs.changed, view),
+            broken=lambda job_id, problem: self._in_loop(self._jobs.cannot_read, job_id, problem),
+            clean_up=self._clean_up,
+            can_act=lambda: self._coordination.leading and not self._closed.is_set(),
+            now_ms=now_ms,
+        )
+        self._thread = threading.Thread(target=self._supervise, name="penstock-supervisor", daemon=True)
+        self._thread.start()
+        await asyncio.to_thread(self._coordination.start, address, self._on_instruction)
+
+    async def close(self) -> None:
+        """Stop supervising. Jobs keep running."""
+        self._closed.set()
+        await self._leave()
+        await asyncio.to_thread(self._thread.join)
+        self._supervisor.close()
+        await self._jobs.close()
+        self._events.close()
+
+    # -- supervision ---------------------------------------------------------------------------------------------------
+
+    def _on_instruction(self, instruction: Instruction) -> None:
+        match instruction:
+            case BecomeLeader():
+                _logger.info("Dispatcher %s leads.", self.name)
+                self._adopt.set()
+            case StepDown():
+                _logger.warning("Dispatcher %s no longer leads.", self.name)
+                self._adopt.clear()
+                self._turn += 1
+                self._adopted = False
+                self._supervisor.forget_all()
+        self._in_loop(self._events.add, "leader", "", {"leading": str(self._coordination.leading).lower()})
+
+    def _supervise(self) -> None:
+        """The thread of the supervisor."""
+        while not self._closed.wait(_TICK_S):
+            self._probe_storage()
+            try:
+                if self._adopt.is_set() and self._coordination.leading:
+                    self._adopt_jobs()
+                if self._adopted and self._coordination.leading:
+                    self._supervisor.tick(pause=lambda: self._closed.wait(_PAUSE_S))
+                    self._sweep()
+            except Exception as error:  # the service must survive it, and try again
+                known = isinstance(error, (PenstockError, OSError))
+                _logger.error("Supervision failed, and is tried again: %s", error, exc_info=not known)
+
+    def _probe_storage(self) -> None:
+        """Find out whether records can be written: a full disk shows in writes only."""
+        if time.monotonic() < self._next_probe:
+            return
+        self._next_probe = time.monotonic() + _PROBE_S
+        try:
+            # By host, not by Dispatcher: each start has another name, and would leave another file.
+            self._storage.write(f"probes/{socket.gethostname()}", str(now_ms()).encode())
+            problem = ""
+        except (StorageError, OSError) as error:
+            problem = f"The records in {self._storage.where} cannot be written: {error}"
+        if problem != self._storage_problem:
+            _logger.warning("%s", problem or "The records can be written again.")
+        self._storage_problem = problem
+
+    def _adopt_jobs(self) -> None:
+        # Cleared first: the leadership can be lost and won again while the records are read.
+        self._adopt.clear()
+        turn = self._turn
+        try:
+            jobs = found_jobs(self._coordination, self._records)
+        except BaseException:
+            self._adopt.set()
+            raise
+        for found in jobs:
+            if found.view is None:
+                self._in_loop(self._jobs.cannot_read, found.job_id, found.problem)
+                continue
+            self._in_loop(self._jobs.changed, found.view)
+            # Also a job that has ended: its process might hang, or have left checkpoints behind.
+            self._supervisor.add(found.job_id)
+        self._adopted = turn == self._turn
+
+    def _clean_up(self, view: JobView) -> None:
+        """Remove the leftovers of a job that has ended. Its records stay as long as the history."""
+        remove_leftovers(view, self._settings)
+        with suppress(NotLeading):
+            self._coordination.remove_job(view.submission.id)
+
+    def _sweep(self) -> None:
+        """Remove ended jobs beyond the limits of the history, and try again to read jobs that could not be read."""
+        if time.monotonic() < self._next_sweep:
+            return
+        self._next_sweep = time.monotonic() + _SWEEP_S
+        most, age = HISTORY_SIZE.read(self._settings), HISTORY_AGE.read(self._settings)
+        for job_id in expired(self._jobs.views(), now_ms(), most, age):
+            if self._coordination.remove_job(job_id):
+                self._records.remove(job_id)
+                shutil.rmtree(self.directory.jobs / job_id, ignore_errors=True)
+                self._in_loop(self._jobs.forget, job_id)
+        for job_id in self._jobs.broken():
+            self._supervisor.add(job_id)
+        self._programs.sweep({view.submission.program for view in self._jobs.views()})
+
+    def _in_loop(self, work: object, *arguments: object) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(work, *arguments)  # type: ignore[arg-type]
+
+    def _order(self, job_id: str, attempt: int, finalize: bool) -> Order:
+        return Order(
+            job_id=job_id,
+            attempt=attempt,
+            finalize=finalize,
+            records=HA_STORAGE.read(self._settings) or str(self.directory.root / "records"),
+            settings=self._settings,
+            control=str(self.directory.control),
+            folder=str(self.directory.attempt(job_id, attempt)),
+            defaults=self._defaults(),
+            log_bytes=LOG_SIZE.read(self._settings),
+            log_files=LOG_FILES.read(self._settings),
+        )
+
+    def _defaults(self) -> dict[str, str]:
+        """Return the settings of jobs that neither their programs nor their users set."""
+        own = {key: value for key, value in self._settings.items() if not key.startswith(_SERVICE_KEYS)}
+        return {
+            CHECKPOINTS_DIRECTORY.key: self.directory.shared(self._settings, "checkpoints"),
+            SAVEPOINTS_DIRECTORY.key: self.directory.shared(self._settings, "savepoints"),
+            CHECKPOINT_INTERVAL.key: _DEFAULT_INTERVAL,
+            "spark.driver.memory": f"{DRIVER_MEMORY.read(self._settings) >> 20}m",
+        } | own
+
+    def _present(self) -> set[tuple[str, int]]:
+        try:
+            return self._coordination.living_job_managers()
+        except CoordinationUnavailable:
+            return set()
+
+    def _ask_to_cancel(self, job_id: str, attempt: int) -> None:
+        async def ask() -> None:
+            try:
+                await self.ask(job_id, Cancel())
+            except PenstockError as error:
+                # It reads the request in its records too, and is killed otherwise.
+                _logger.info("Attempt %d of job %s does not answer the request to cancel: %s", attempt, job_id, error)
+
+        asyncio.run_coroutine_threadsafe(ask(), self._loop)
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        return self._settings
+
+    def state(self) -> ClusterState:
+        leading = self._coordination.leading
+        problem = self._storage_problem or self._coordination.problem
+        if not problem and leading and not self._adopted:
+            problem = "The Dispatcher reads the records of the jobs."
+        elif not problem and not leading and self._coordination.leader_address() is None:
+            problem = _NO_LEADER
+        ready = not problem and not self._draining
+        leader = self._coordination.leader_address() or ""
+        return ClusterState(leading=leading, ready=ready, draining=self._draining, problem=problem, leader=leader)
+
+    def leader(self) -> str | None:
+        if self._coordination.leading:
+            return None
+        address = self._coordination.leader_address()
+        if address is not None and address != self._address:
+            return address
+        if self._adopted:
+            # The connection to ZooKeeper is interrupted: reads are answered, and nothing is changed.
+            return None
+        raise NotLeading(_NO_LEADER, fix="Try again in a few seconds.")
+
+    # -- jobs ----------------------------------------------------------------------------------------------------------
+
+    def jobs(self) -> Sequence[JobSnapshot]:
+        return self._jobs.all()
+
+    def job(self, job_id: str) -> JobSnapshot:
+        return self._jobs.find(job_id)
+
+    async def ask(self, job_id: str, request: Request) -> Answer:
+        return await self._jobs.ask(job_id, request, REST_TIMEOUT.read(self._settings) / 1000)
+
+    async def cancel(self, job_id: str) -> None:
+        self._check_leading()
+        snapshot = self.job(job_id)
+        if snapshot.ended_ms >= 0:
+            raise Conflict(f"Job {job_id} has ended: it is {snapshot.state}.", fix="There is nothing to cancel.")
+        await asyncio.to_thread(self._records.request_cancel, job_id)
+
+    async def trigger(self, job_id: str, request: Operable, trigger_id: str = "") -> str:
+        trigger_id = trigger_id or secrets.token_hex(16)
+        await self.ask(job_id, Trigger(id=trigger_id, request=request))
+        return trigger_id
+
+    async def operation(self, job_id: str, trigger_id: str) -> Operation:
+        if not job_id:
+            return self._operations.poll(trigger_id)
+        try:
+            answer = await self.ask(job_id, Poll(id=trigger_id))
+            if isinstance(answer, Operation):
+                return answer
+        except Conflict:
+            pass
+        return self._last_operation(job_id, trigger_id)
+
+    def _last_operation(self, job_id: str, trigger_id: str) -> Operation:
+        """Return an operation of a job whose JobManager has ended, perhaps because of that operation."""
+        for operation in self.job(job_id).operations:
+            if operation.trigger_id == trigger_id:
+                view = self._jobs.view(job_id)
+                verdict = None if view is None else view.verdict
+                if not operation.done and verdict is not None:
+                    return msgspec.structs.replace(operation, done=True, savepoint=verdict.savepoint)
+                return operation
+        raise UnknownOperation(f"Job {job_id} has no operation '{trigger_id}'.", fix="Check the id.")
+
+    async def dispose_savepoint(self, path: str, trigger_id: str = "") -> str:
+        return trigger_disposal(self._operations, path, self._settings, trigger_id)
+
+    # -- programs ------------------------------------------------------------------------------------------------------
+
+    async def programs(self) -> Sequence[StoredProgram]:
+        return await asyncio.to_thread(self._programs.all)
+
+    async def upload(self, name: str, file: Path) -> StoredProgram:
+        self._check_leading()
+        return await asyncio.to_thread(self._programs.store, name, file)
+
+    async def remove_program(self, program_id: str) -> None:
+        self._check_leading()
+        await asyncio.to_thread(self._programs.remove, program_id)
+
+    async def run(self, request: RunRequest) -> str:
+        self._check_leading()
+        if self._draining:
+            raise Conflict("The service is draining and accepts no jobs.", fix="Submit the job to another Dispatcher.")
+        if self._storage_problem:
+            raise Conflict(self._storage_problem, fix="Free space, or make the storage writable, and try again.")
+        most = MAX_JOBS.read(self._settings)
+        if self._supervisor.running >= most:
+            raise Conflict(
+                f"{most} jobs run already, the limit of {MAX_JOBS.key}.", fix=f"Cancel a job, or raise {MAX_JOBS.key}."
+            )
+        program, file = await asyncio.to_thread(self._programs.find, request.program)
+        submission = Submission(
+            id=request.job_id or new_job_id(),
+            # Until the program gives its job a name.
+            name=self._jobs.name_of_last(program, request.entry, request.arguments) or request.entry or Path(file).stem,
+            program=program,
+            file=file,
+            entry=request.entry,
+            arguments=request.arguments,
+            configuration=request.configuration,
+            savepoint=request.savepoint,
+            claim_mode=request.claim_mode,
+            allow_non_restored_state=request.allow_non_restored_state,
+            submitted_ms=now_ms(),
+            python=platform.python_version(),
+            penstock=penstock.__version__,
+        )
+        await asyncio.to_thread(self._submit, submission)
+        return submission.id
+
+    def _submit(self, submission: Submission) -> None:
+        try:
+            self._records.submit(submission)
+        except AlreadyPublished:
+            # A client repeats a request whose answer was lost, or that failed after this record.
+            known = self._records.view(submission.id).submission
+            if known != msgspec.structs.replace(submission, submitted_ms=known.submitted_ms, name=known.name):
+                raise Conflict(
+                    f"Job {submission.id} was submitted before, with another program, arguments or configuration.",
+                    fix="Choose another job id, or let the service choose one.",
+                ) from None
+        self._coordination.add_job(submission.id)
+        self._in_loop(self._jobs.changed, self._records.view(submission.id))
+        self._supervisor.add(submission.id)
+
+    async def plan(self, request: RunRequest) -> str:
+        return await self._inspect(request, savepoint=False)
+
+    async def dry_run(self, request: RunRequest) -> str:
+        return await self._inspect(request, savepoint=True)
+
+    async def _inspect(self, request: RunRequest, *, savepoint: bool) -> str:
+        program, name = await asyncio.to_thread(self._programs.read, request.program)
+        return await inspect(program, name, request, self._defaults(), self.directory.root, savepoint=savepoint)
+
+    # -- the service ---------------------------------------------------------------------------------------------------
+
+    async def logs(self, job_id: str) -> Sequence[LogFile]:
+        if not job_id:
+            return [_log_file(path.name, path) for path in sorted(self.directory.root.glob("*.log*"))]
+        self.job(job_id)
+        folder = self.directory.jobs / job_id
+        return [
+            _log_file(f"{path.parent.name}-{path.name}", path)
+            for path in sorted(folder.glob("*/jobmanager.*"), key=lambda path: (int(path.parent.name), path.name))
+        ]
+
+    def events(self, after: int = -1) -> AsyncIterator[Event]:
+        return self._events.follow(after)
+
+    async def drain(self) -> None:
+        self._draining = True
+        if HA_TYPE.read(self._settings) != "none":
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """Hand the leadership over, if this Dispatcher has it, and take no part in elections any more."""
+        if not self._left:
+            self._left = True
+            await asyncio.to_thread(self._coordination.close)
+
+    async def shut_down(self) -> None:
+        self.closing.set()
+
+    def _check_leading(self) -> None:
+        if not self._coordination.leading:
+            raise NotLeading(
+                "This Dispatcher does not lead.",
+                fix=f"Send the request to the leader, {self._coordination.leader_address() or 'once there is one'}.",
+            )
+
+
+def _log_file(name: str, path: Path) -> LogFile:
+    found = os.stat(path)
+    return LogFile(name=name, size=found.st_size, modified_ms=int(found.st_mtime * 1000), path=path)

@@ -1,0 +1,159 @@
+"""Builds the job of a program without running it, in a separate process: its plan, or its comparison with a savepoint.
+
+    python -m penstock.cluster.inspection <folder>
+
+The Dispatcher runs no code of users. It writes the program and an order to a folder, starts this module, and reads the
+result from the folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from penstock.cluster.gateway import RunRequest, Timeout
+from penstock.cluster.launcher import child_environment
+from penstock.cluster.program import prepare, unpack
+from penstock.common.configuration import Configuration
+from penstock.common.error_format import short_form
+from penstock.common.options.checkpoints import CLAIM_MODE, IGNORE_UNCLAIMED_STATE, RECOVERY_PATH
+from penstock.common.program_files import BadProgram
+from penstock.datastream.dependencies import import_configured
+from penstock.datastream.launch import LaunchContext, launch
+from penstock.datastream.program_runner import execute_program, user_traceback
+from penstock.errors import PenstockError
+from penstock.graph.logical import LogicalGraph
+from penstock.graph.physical import PhysicalGraph
+from penstock.graph.plan_json import plan_of
+from penstock.savepoint.comparison import compare, summary
+from penstock.savepoint.settings import restore_settings
+
+_TIMEOUT_S = 60.0
+_PROGRAM, _ORDER, _RESULT, _ERROR, _OUTPUT = "upload", "order.json", "result.json", "error.txt", "output.txt"
+
+
+class _Order(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    """The name under which the program was uploaded."""
+    request: RunRequest
+    defaults: dict[str, str]
+
+
+class _Found(BaseException):
+    """Ends the program where it would execute its job. Not an Exception, so the program does not catch it."""
+
+
+async def inspect(
+    program: bytes, name: str, request: RunRequest, defaults: Mapping[str, str], parent: Path, *, savepoint: bool
+) -> str:
+    """Return the plan of a program's job as JSON, or with `savepoint` its comparison with the request's savepoint.
+
+    Raises BadProgram with the program's error, Timeout.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="inspection-", dir=parent))
+    try:
+        (folder / _PROGRAM).write_bytes(program)
+        if not savepoint:
+            request = msgspec.structs.replace(request, savepoint="")
+        order = _Order(name=name, request=request, defaults=dict(defaults))
+        (folder / _ORDER).write_bytes(msgspec.json.encode(order))
+        await _run(folder)
+        if (folder / _RESULT).exists():
+            return (folder / _RESULT).read_text()
+        with suppress(FileNotFoundError):
+            raise BadProgram((folder / _ERROR).read_text(), fix="Correct the program and upload it again.")
+        last = (folder / _OUTPUT).read_text(errors="replace").strip().splitlines()[-5:]
+        raise BadProgram(
+            f"The program ended before it executed a job. Its last output: {' / '.join(last) or 'none'}",
+            fix="Run it with `penstock plan` to see all of its output.",
+        )
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, True)
+
+
+async def _run(folder: Path) -> None:
+    with open(folder / _OUTPUT, "wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "penstock.cluster.inspection", str(folder)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+            env=child_environment(),
+            start_new_session=True,
+        )
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            await process.wait()
+    except TimeoutError:
+        raise Timeout(
+            f"The program did not execute a job within {_TIMEOUT_S:g} s.", fix="Submit it as a job instead."
+        ) from None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    order = msgspec.json.decode((folder / _ORDER).read_bytes(), type=_Order)
+    try:
+        _inspect(folder, order)
+    except _Found:
+        pass
+    except PenstockError as error:
+        (folder / _ERROR).write_text(short_form(error))
+    except Exception as error:
+        (folder / _ERROR).write_text(user_traceback(error))
+
+
+def _inspect(folder: Path, order: _Order) -> None:
+    request = order.request
+    unpack(folder / _PROGRAM, folder / "program", order.name)
+    program = prepare(folder / "program", request.entry)
+
+    def found(name: str, logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration) -> NoReturn:
+        if request.savepoint:
+            from penstock.spark.sources import sources_in_log
+
+            restore = restore_settings(configuration)
+            assert restore is not None
+            result: object = summary(name, compare(physical, sources_in_log(logical, physical), restore))
+        else:
+            result = plan_of(logical, physical)
+        (folder / _RESULT).write_bytes(msgspec.json.encode(result))
+        raise _Found
+
+    settings = program.settings_with(request.configuration) | restore_keys(
+        request.savepoint, request.claim_mode, request.allow_non_restored_state
+    )
+    launch(LaunchContext(settings=settings, defaults=order.defaults, inspect=found))
+    os.chdir(program.program if program.program.is_dir() else program.program.parent)
+    import_configured(order.defaults, settings)
+    execute_program(program.program, request.arguments, program.module)
+
+
+def restore_keys(savepoint: str, claim_mode: str, allow_non_restored_state: bool) -> dict[str, str]:
+    """Return the settings that make a job start from a savepoint."""
+    if not savepoint:
+        return {}
+    settings = {
+        RECOVERY_PATH.key: savepoint,
+        IGNORE_UNCLAIMED_STATE.key: str(allow_non_restored_state).lower(),
+    }
+    return settings | ({CLAIM_MODE.key: claim_mode} if claim_mode else {})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""The knowledge of a Dispatcher about jobs: their records, the last snapshots of their JobManagers, and what to show.
+
+All of it is in memory and belongs to one event loop. A snapshot is the same object until it changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from penstock.cluster.events import Events
+from penstock.cluster.feed import Feed
+from penstock.cluster.gateway import Conflict
+from penstock.cluster.records import Claim, JobView, UnknownJob
+from penstock.cluster.shown import shown
+from penstock.common.wall_clock import now_ms
+from penstock.driver.control_messages import Answer, Request
+from penstock.driver.job_snapshot import JobSnapshot
+from penstock.state.storage import StorageError
+
+_NOT_STARTED = ("INITIALIZING", "CREATED")
+
+_logger = logging.getLogger("penstock")
+
+
+class JobTable:
+    """Methods run in the event loop, except those that say so."""
+
+    def __init__(self, history: Callable[[str], bytes | None], events: Events) -> None:
+        """`history` reads the last snapshot of an ended job from the storage, and blocks."""
+        self._history, self._events = history, events
+        self._views: dict[str, JobView] = {}
+        self._pushed: dict[str, JobSnapshot] = {}
+        self._shown: dict[str, JobSnapshot] = {}
+        self._broken: set[str] = set()
+        self._feed = Feed(self._received)
+        self._reading: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        await self._feed.close()
+
+    # -- for any thread ------------------------------------------------------------------------------------------------
+
+    def views(self) -> list[JobView]:
+        """Return the records of all jobs that can be read."""
+        return list(self._views.values())
+
+    def broken(self) -> list[str]:
+        """Return the jobs whose records could not be read."""
+        return list(self._broken)
+
+    def heard_ms(self, job_id: str, attempt: int) -> int | None:
+        """Return when the process of an attempt last sent something, if ever."""
+        return self._feed.heard_ms.get((job_id, attempt))
+
+    def has_started(self, job_id: str, attempt: int) -> bool:
+        """Return whether the process of an attempt has reported that its job runs."""
+        pushed = self._pushed.get(job_id)
+        return pushed is not None and pushed.attempt == attempt and pushed.state not in _NOT_STARTED
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def changed(self, view: JobView) -> None:
+        """Take over the records of a job."""
+        job_id, last = view.submission.id, view.last
+        self._broken.discard(job_id)
+        self._views[job_id] = view
+        if view.verdict is not None:
+            self._feed.leave(job_id)
+            task = asyncio.ensure_future(self._read_history(job_id))
+            self._reading.add(task)
+            task.add_done_callback(self._reading.discard)
+        elif last is not None and last.claim is not None and last.ended is None and _is_here(last.claim):
+            self._feed.follow(job_id, last.number, last.claim.control)
+        self._show(job_id)
+
+    def cannot_read(self, job_id: str, problem: str) -> None:
+        """Show a job as failed, because its records cannot be read at the moment."""
+        now = now_ms()
+        self._broken.add(job_id)
+        self._shown[job_id] = JobSnapshot(
+            id=job_id, name=job_id, state="FAILED", ended_ms=now, state_since_ms={"FAILED": now}, reason=problem
+        )
+
+    def forget(self, job_id: str) -> None:
+        """Remove a job whose records were removed."""
+        for known in (self._views, self._pushed, self._shown):
+            known.pop(job_id, None)
+
+    async def _read_history(self, job_id: str) -> None:
+        try:
+            stored = await asyncio.to_thread(self._history, job_id)
+            if stored is not None and job_id in self._views:
+                self._pushed[job_id] = msgspec.json.decode(stored, type=JobSnapshot)
+                self._show(job_id)
+        except (StorageError, msgspec.MsgspecError, OSError) as error:
+            _logger.warning("Cannot read the history of job %s: %s", job_id, error)
+
+    def _received(self, snapshot: JobSnapshot) -> None:
+        if snapshot.id in self._views:
+            self._pushed[snapshot.id] = snapshot
+            self._show(snapshot.id)
+
+    def _show(self, job_id: str) -> None:
+        before, after = self._shown.get(job_id), shown(self._views[job_id], self._pushed.get(job_id))
+        self._shown[job_id] = after
+        if before is None or before.state != after.state:
+            self._events.add("job-state", job_id, {"state": after.state, "name": after.name})
+
+    # -- reads and requests --------------------------------------------------------------------------------------------
+
+    def all(self) -> Sequence[JobSnapshot]:
+        """Return the snapshots of all jobs."""
+        return list(self._shown.values())
+
+    def find(self, job_id: str) -> JobSnapshot:
+        """Return the snapshot of a job. Raises UnknownJob."""
+        snapshot = self._shown.get(job_id)
+        if snapshot is None:
+            raise UnknownJob(f"The cluster has no job {job_id}.", fix="`penstock list` shows the jobs.")
+        return snapshot
+
+    def name_of_last(self, program: str, entry: str, arguments: Sequence[str]) -> str:
+        """Return the name of the newest job that runs or ran this program with these arguments; empty without one."""
+        wanted = (program, entry, list(arguments))
+        given = [view.submission for job_id, view in self._views.items() if job_id not in self._broken]
+        same = [each for each in given if (each.program, each.entry, each.arguments) == wanted]
+        newest = max(same, key=lambda each: each.submitted_ms, default=None)
+        return "" if newest is None else self._shown[newest.id].name
+
+    def view(self, job_id: str) -> JobView | None:
+        """Return the records of a job, if they can be read."""
+        return self._views.get(job_id)
+
+    async def ask(self, job_id: str, request: Request, timeout_s: float) -> Answer:
+        """Send a request to the JobManager of a job. Raises UnknownJob, Conflict, Timeout, RefusedByJob."""
+        snapshot, view = self.find(job_id), self._views.get(job_id)
+        last = None if view is None or view.verdict is not None else view.last
+        if last is None or last.claim is None or last.ended is not None:
+            raise Conflict(
+                f"Job {job_id} is {snapshot.state}, so it has no JobManager that could do this.",
+                fix="Wait until the job runs, if it has not ended.",
+            )
+        if not _is_here(last.claim):
+            raise Conflict(
+                f"The JobManager of job {job_id} runs on host {last.claim.host}, which this Dispatcher does not reach.",
+                fix=f"Send the request to the Dispatcher on {last.claim.host}.",
+            )
+        return await self._feed.ask(job_id, last.number, last.claim.control, request, timeout_s)
+
+
+def _is_here(claim: Claim) -> bool:
+    return claim.host == socket.gethostname()

@@ -1,0 +1,99 @@
+"""Starts JobManagers as processes of this host. They outlive the Dispatcher that started them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from penstock.cluster.order import LOG, NOT_CLAIMED, OUTPUT, Order, write_order
+from penstock.cluster.processes import kill_tree, remains, state_of
+from penstock.cluster.records import Claim
+from penstock.cluster.supervision import Process
+from penstock.common.console import SECRETS
+
+
+class Launcher(Protocol):
+    """Starts, observes and kills JobManagers."""
+
+    def start(self, order: Order) -> None:
+        """Start a process for an attempt. It claims the attempt, or exits."""
+        ...
+
+    def start_failure(self, job_id: str, attempt: int) -> str:
+        """Return why the process that was started for an attempt ended without a claim; empty if it did not."""
+        ...
+
+    def state(self, claim: Claim) -> Process:
+        """Return the state of the process that claimed an attempt."""
+        ...
+
+    def remains(self, claim: Claim) -> bool:
+        """Return whether any process of an attempt is alive, such as the JVM of a JobManager that died."""
+        ...
+
+    def kill(self, claim: Claim) -> bool:
+        """Kill all processes of an attempt. Return whether none is left."""
+        ...
+
+
+class LocalLauncher:
+    """Runs JobManagers on this host, each in its own session."""
+
+    def __init__(self) -> None:
+        self._children: dict[tuple[str, int], tuple[subprocess.Popen[bytes], Path]] = {}
+        """Processes that this one started, with their logs."""
+
+    def start(self, order: Order) -> None:
+        path = write_order(order)
+        folder = Path(order.folder)
+        with open(folder / OUTPUT, "ab") as output, open(folder / LOG, "ab") as log:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "penstock.cluster.jobmanager", str(path)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=log,
+                cwd=folder,
+                env=child_environment(),
+                start_new_session=True,
+                close_fds=True,
+            )
+        # Of a job, only the newest attempt can still fail to start. The others are waited for, because processes that
+        # ended stay in the process table otherwise.
+        self._children = {
+            key: known for key, known in self._children.items() if known[0].poll() is None or key[0] != order.job_id
+        }
+        self._children[order.job_id, order.attempt] = child, folder / LOG
+
+    def start_failure(self, job_id: str, attempt: int) -> str:
+        child, log = self._children.get((job_id, attempt), (None, None))
+        if child is None or log is None or child.poll() in (None, NOT_CLAIMED):
+            return ""
+        return f"Its process exited with code {child.returncode} before it claimed the attempt: {_last_line(log)}"
+
+    def state(self, claim: Claim) -> Process:
+        for child, _ in self._children.values():
+            child.poll()
+        return state_of(claim)
+
+    def remains(self, claim: Claim) -> bool:
+        return remains(claim)
+
+    def kill(self, claim: Claim) -> bool:
+        return kill_tree(claim)
+
+
+def _last_line(path: Path) -> str:
+    with suppress(OSError):
+        lines = path.read_text(errors="replace").strip().splitlines()
+        return SECRETS.masked(lines[-1]) if lines else "its log is empty."
+    return "its log cannot be read."
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment of a process that runs a module of Penstock, with the import path of this process."""
+    paths = [path for path in sys.path if path and os.path.isdir(path)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}

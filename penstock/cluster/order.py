@@ -1,0 +1,56 @@
+"""The order to run one attempt of a job, from a Dispatcher to the process that it starts.
+
+It travels in a file that only this user can read: command lines and environments are visible to others.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from penstock.common.private_file import replace_private
+
+ORDER = "order.json"
+NOT_CLAIMED = 75
+"""The exit code of a JobManager if another process runs the attempt, or it has ended."""
+LOG, OUTPUT = "jobmanager.log", "jobmanager.out"
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a JobManager needs to know before it can read the records."""
+
+    job_id: str
+    attempt: int
+    finalize: bool = False
+    records: str
+    """Location of the cluster's records."""
+    settings: dict[str, str]
+    """The settings of the service, for the storage of the records."""
+    control: str
+    """Directory of the control sockets."""
+    folder: str
+    """Directory of the attempt."""
+    defaults: dict[str, str] = {}
+    """Settings of jobs that neither the program nor the user sets."""
+    log_bytes: int = 64 << 20
+    log_files: int = 5
+
+
+def write_order(order: Order) -> Path:
+    """Write the order into the directory of its attempt, which it creates, and return the file."""
+    folder = Path(order.folder)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / ORDER
+    replace_private(path, msgspec.json.encode(order))
+    return path
+
+
+def read_order(path: Path) -> Order:
+    """Read an order."""
+    return msgspec.json.decode(path.read_bytes(), type=Order)
+
+
+def socket_name(job_id: str, attempt: int) -> str:
+    """Return the name of an attempt's control point."""
+    return f"{job_id}-{attempt}"

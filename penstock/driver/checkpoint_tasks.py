@@ -1,0 +1,132 @@
+"""The part of each vertex in a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from penstock.checkpoint.manifest import Manifest
+from penstock.driver.job_snapshot import CheckpointSummary, TaskCheckpoint
+from penstock.driver.vertices import parallelism_of, subtask_of, vertex_id
+from penstock.graph.physical import PhysicalGraph
+from penstock.runtime.metrics import TaskMetrics
+from penstock.runtime.plan import Chain
+from penstock.runtime.report import Report
+from penstock.state.key_groups import block_range, blocks_of_range, range_of_subtask
+
+
+def completed_tasks(
+    graph: PhysicalGraph,
+    parallelism: int,
+    manifest: Manifest,
+    reports: Iterable[Report],
+    measured: Iterable[TaskMetrics],
+    triggered_at: int,
+    duration_ms: int,
+) -> list[TaskCheckpoint]:
+    """Describe a completed checkpoint by vertex. `parallelism` is the job's."""
+    written: dict[int, dict[int, int]] = {chain.id: {} for chain in graph.chains}
+    for report in reports:
+        cells = written[report.chain]
+        number = subtask_of(graph.chains[report.chain], report.subtask, parallelism)
+        size = sum(delta.size for part in report.operators for delta in part.deltas)
+        cells[number] = cells.get(number, 0) + size
+    by_chain: dict[int, list[TaskMetrics]] = {}
+    for task in measured:
+        by_chain.setdefault(task.chain, []).append(task)
+
+    def since_trigger(moments: Iterable[int]) -> list[int]:
+        # Two clocks are involved, and either might have jumped.
+        return [min(max(0, at - triggered_at), duration_ms) for at in moments]
+
+    tasks = []
+    for chain in graph.chains:
+        subtasks = parallelism_of(chain, parallelism)
+        sizes = [written[chain.id].get(number, 0) for number in range(subtasks)]
+        states = _state_by_subtask(chain, subtasks, manifest)
+        found = by_chain.get(chain.id, [])
+        durations = since_trigger(task.acknowledged_at for task in found)
+        last = max(durations, default=duration_ms)
+        tasks.append(
+            TaskCheckpoint(
+                vertex=vertex_id(chain),
+                subtasks=subtasks,
+                latest_ack_ms=triggered_at + last,
+                checkpointed_bytes=sum(sizes),
+                state_bytes=sum(states),
+                duration_ms=last,
+                checkpointed=summary(sizes),
+                state=summary(states),
+                duration=summary(durations),
+                sync_duration=summary([task.snapshot_ms for task in found]),
+                start_delay=summary(since_trigger(task.started_at for task in found)),
+            )
+        )
+    return tasks
+
+
+def unfinished_tasks(
+    graph: PhysicalGraph, parallelism: int, acknowledged: Iterable[tuple[int, int]]
+) -> list[TaskCheckpoint]:
+    """Describe a checkpoint that only these (chain, subtask) have acknowledged."""
+    arrived: dict[int, set[int]] = {}
+    for number, subtask in acknowledged:
+        arrived.setdefault(number, set()).add(subtask_of(graph.chains[number], subtask, parallelism))
+    tasks = []
+    for chain in graph.chains:
+        subtasks, got = parallelism_of(chain, parallelism), arrived.get(chain.id, set())
+        # Spark can read a source in fewer tasks than its parallelism. They report together.
+        done = bool(got) if chain.source_uid is not None else False
+        missing = [] if done else [number for number in range(subtasks) if number not in got]
+        tasks.append(TaskCheckpoint(vertex=vertex_id(chain), subtasks=subtasks, missing=missing))
+    return tasks
+
+
+def _state_by_subtask(chain: Chain, subtasks: int, manifest: Manifest) -> list[int]:
+    """Return the bytes of keyed state by subtask. A block that several share counts by their numbers of key groups."""
+    shares = [0.0] * subtasks
+    for operator in chain.operators:
+        blocks = {block: base.size for block, base in manifest.bases.get(operator.uid, {}).items()}
+        for block, size in manifest.since_base.get(operator.uid, {}).items():
+            blocks[block] = blocks.get(block, 0) + size
+        if not blocks:
+            continue
+        most = chain.max_parallelism
+        for number in range(subtasks):
+            owned = range_of_subtask(number, subtasks, most)
+            for block in blocks_of_range(owned.start, owned.stop, most):
+                groups = block_range(block, most)
+                common = min(owned.stop, groups.stop) - max(owned.start, groups.start)
+                shares[number] += blocks.get(block, 0) * common / len(groups)
+    return _whole(shares)
+
+
+def _whole(shares: list[float]) -> list[int]:
+    """Round down, and give the remainder to the first, which keeps the sum."""
+    whole = [int(share) for share in shares]
+    if whole:
+        whole[0] += round(sum(shares)) - sum(whole)
+    return whole
+
+
+def summary(values: Sequence[int | float]) -> CheckpointSummary:
+    """Return minimum, maximum, mean and percentiles; zeros without values."""
+    if not values:
+        return CheckpointSummary()
+    ordered = sorted(values)
+
+    def percentile(share: float) -> float:
+        place = share * (len(ordered) - 1)
+        below = int(place)
+        above = min(below + 1, len(ordered) - 1)
+        return float(ordered[below] + (ordered[above] - ordered[below]) * (place - below))
+
+    return CheckpointSummary(
+        min=round(ordered[0]),
+        max=round(ordered[-1]),
+        avg=round(sum(ordered) / len(ordered)),
+        p50=percentile(0.5),
+        p90=percentile(0.9),
+        p95=percentile(0.95),
+        p99=percentile(0.99),
+        p999=percentile(0.999),
+    )

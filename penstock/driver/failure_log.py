@@ -1,0 +1,95 @@
+"""The failures of a job, for its snapshot. Bounded, because a job can restart for months."""
+
+from __future__ import annotations
+
+import re
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from penstock.driver.epoch_errors import EpochFailed
+from penstock.driver.job_snapshot import ExceptionSnapshot
+from penstock.driver.vertices import first_uid, parallelism_of, subtask_of
+from penstock.graph.physical import PhysicalGraph
+from penstock.runtime.metrics import NOWHERE
+from penstock.runtime.plan import Chain
+from penstock.runtime.rows import Failure
+
+_KEPT = 32
+_LONGEST = 32_768
+"""Characters of a stack trace. A record inside a message can have any length."""
+_ERROR = re.compile(r"([\w.]+)(?::|$)")
+
+
+class FailureLog:
+    """The last failures. Thread-safe."""
+
+    def __init__(self, parallelism: int, mask: Callable[[str], str]) -> None:
+        """`parallelism`: the job's, which is shown as that of its sources. `mask` removes secrets from a text."""
+        self._parallelism = parallelism
+        self._mask = mask
+        self._lock = threading.Lock()
+        self._failures: deque[ExceptionSnapshot] = deque(maxlen=_KEPT)
+        self._count = 0
+        self.culprit: tuple[int, int] | None = None
+        """Chain and subtask of the last failure, if it belongs to one."""
+
+    def restore(self, earlier: Sequence[ExceptionSnapshot], dropped: int) -> None:
+        """Begin with the failures of earlier attempts of a cluster's job, of which `dropped` more are not known."""
+        with self._lock:
+            self._failures.extend(earlier)
+            self._count = dropped + len(earlier)
+
+    def add(self, error: BaseException, graph: PhysicalGraph, restart: int, at_ms: int) -> ExceptionSnapshot:
+        """Add a failure and return its snapshot. `restart`: how often the job had restarted before."""
+        failure = error.failures[0] if isinstance(error, EpochFailed) and error.failures else None
+        place = error.place if isinstance(error, EpochFailed) else NOWHERE
+        found = None if failure is None else self._task_of(graph, failure)
+        task = ""
+        if found is not None:
+            chain, subtask = found
+            name = f"Source: {chain.name}" if chain.source_uid is not None else chain.name
+            task = f"{name} ({subtask + 1}/{parallelism_of(chain, self._parallelism)})"
+        entry = ExceptionSnapshot(
+            name=_name(error, failure),
+            message=_cut(self._mask(str(error))),
+            trace=_cut(self._mask(_trace(error, failure))),
+            at_ms=at_ms,
+            restart=restart,
+            task=task,
+            host=place.host,
+            executor=place.executor,
+        )
+        with self._lock:
+            self.culprit = None if found is None else (found[0].id, found[1])
+            self._failures.append(entry)
+            self._count += 1
+        return entry
+
+    def _task_of(self, graph: PhysicalGraph, failure: Failure) -> tuple[Chain, int] | None:
+        for chain in graph.chains:
+            if failure.uid and failure.uid in (first_uid(chain), *(each.uid for each in chain.operators)):
+                return chain, max(0, subtask_of(chain, failure.subtask, self._parallelism))
+        return None
+
+    def read(self) -> tuple[list[ExceptionSnapshot], int]:
+        """Return the last failures, oldest first, and how many older ones were dropped."""
+        with self._lock:
+            return list(self._failures), self._count - len(self._failures)
+
+
+def _name(error: BaseException, failure: Failure | None) -> str:
+    """Return the class of the user's error, or of ours."""
+    last = failure.error.strip().splitlines()[-1:] if failure is not None and failure.from_user else []
+    found = _ERROR.match(last[0]) if last else None
+    return found[1] if found is not None else type(error).__name__
+
+
+def _trace(error: BaseException, failure: Failure | None) -> str:
+    # The message of an epoch's failure has the traceback of the task; that of the driver explains nothing.
+    return str(error) if failure is not None else "".join(traceback.format_exception(error))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,0 +1,82 @@
+"""Long operations on a job, by the id that their clients chose: they run in the background and can be polled."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from penstock.driver.control_messages import Done
+from penstock.driver.job_snapshot import Operation
+from penstock.errors import PenstockError
+
+_MOST = 1000
+"""Operations that are kept. Beyond it the oldest results are forgotten early."""
+
+
+class UnknownOperation(PenstockError):
+    """No operation of the job has this trigger id.
+
+    Operator action: check the id. Results are kept for `rest.async.store-duration`.
+    """
+
+
+class Operations:
+    """Thread-safe."""
+
+    def __init__(self, kept_s: float = 300, clock: Callable[[], float] = time.monotonic) -> None:
+        """`kept_s`: how long a result can be polled."""
+        self._kept_s, self._clock = kept_s, clock
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[Operation, float]] = {}
+        """Each operation, with the time of its last change."""
+
+    def trigger(self, trigger_id: str, work: Callable[[], Done]) -> Operation:
+        """Start `work` in a thread, unless the id is known, and return the operation's state."""
+        with self._lock:
+            self._forget_old()
+            if trigger_id in self._known:
+                return self._known[trigger_id][0]
+            operation = Operation(trigger_id=trigger_id)
+            self._known[trigger_id] = operation, self._clock()
+        threading.Thread(target=self._run, args=(trigger_id, work), name="penstock-operation", daemon=True).start()
+        return operation
+
+    def poll(self, trigger_id: str) -> Operation:
+        """Return the state of an operation. Raises UnknownOperation."""
+        with self._lock:
+            self._forget_old()
+            if trigger_id in self._known:
+                return self._known[trigger_id][0]
+        raise UnknownOperation(
+            f"The job has no operation '{trigger_id}'.",
+            fix="Check the id. A result can be polled for rest.async.store-duration after the operation ended.",
+        )
+
+    def recent(self) -> list[Operation]:
+        """Return the operations that can be polled, oldest first."""
+        with self._lock:
+            self._forget_old()
+            return [operation for operation, _ in self._known.values()]
+
+    def _run(self, trigger_id: str, work: Callable[[], Done]) -> None:
+        try:
+            done = work()
+            result = Operation(
+                trigger_id=trigger_id,
+                done=True,
+                savepoint=done.savepoint or "",
+                checkpoint=-1 if done.checkpoint is None else done.checkpoint,
+            )
+        except BaseException as error:  # the client that polls must see it
+            text = error.statement() if isinstance(error, PenstockError) else str(error)
+            result = Operation(trigger_id=trigger_id, done=True, failure_kind=type(error).__name__, failure=text)
+        with self._lock:
+            self._known[trigger_id] = result, self._clock()
+
+    def _forget_old(self) -> None:
+        now = self._clock()
+        over = [key for key, (each, at) in self._known.items() if each.done and now - at > self._kept_s]
+        spare = [key for key, (each, _) in self._known.items() if each.done][: max(0, len(self._known) - _MOST)]
+        for key in {*over, *spare}:
+            del self._known[key]

@@ -1,0 +1,126 @@
+"""The process of a Dispatcher with its REST interface.
+
+    python -m penstock.rest.dispatcher_service
+
+runs it in the background. Its settings arrive as JSON on standard input: command lines are visible to other users.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from penstock.cluster.directory import ClusterDirectory
+from penstock.cluster.dispatcher import Dispatcher
+from penstock.cluster.log_files import FORMAT, log_to_stderr, rotate_in_background
+from penstock.cluster.service_lock import ServiceLock
+from penstock.common.console import SECRETS
+from penstock.common.error_format import short_form
+from penstock.common.options.service import LOG_FILES, LOG_SIZE, REST_ADDRESS
+from penstock.common.private_file import replace_private
+from penstock.errors import PenstockError
+from penstock.rest.assembly import rest_server
+from penstock.rest.token_file import cluster_token
+
+_WILDCARDS = ("0.0.0.0", "::")
+
+_logger = logging.getLogger("penstock")
+
+
+def run_dispatcher(
+    settings: Mapping[str, str], *, keep_log: bool = True, started: Callable[[str], None] = lambda address: None
+) -> None:
+    """Run a Dispatcher and its REST interface until SIGTERM, SIGINT or `DELETE /cluster`. Jobs keep running.
+
+    Args:
+        settings: The settings of the service.
+        keep_log: Whether to write `dispatcher.log`. A process in the background has it as its standard error.
+        started: Called with the address of the service once it answers.
+
+    Raises:
+        AlreadyRunning: Another service runs in the same directory.
+        PenstockError: The service cannot start, for example because the port is in use.
+    """
+    directory = ClusterDirectory.configured(settings)
+    directory.create()
+    lock = ServiceLock(directory.lock)
+    try:
+        # A killed service leaves its address behind.
+        directory.address.unlink(missing_ok=True)
+        _keep_log(directory.log, settings, keep_log)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(directory, settings, started))
+    finally:
+        lock.close()
+
+
+async def _serve(directory: ClusterDirectory, settings: Mapping[str, str], started: Callable[[str], None]) -> None:
+    dispatcher = Dispatcher(settings)
+    # The token file then has the token that all Dispatchers of the cluster share.
+    await asyncio.to_thread(cluster_token, settings, directory.storage(settings))
+    # Other Dispatchers and the address file need the port, which the system can choose.
+    server = rest_server(dispatcher, settings, directory.root)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, dispatcher.closing.set)
+    host = _advertised(settings, server.host)
+    url = f"{'https' if server.tls else 'http'}://{host}:{server.port}"
+    await dispatcher.start(url)
+    # All modules are loaded. Without this, a full collection looks at their objects each time, which takes 60 ms.
+    gc.collect()
+    gc.freeze()
+    serving = asyncio.create_task(server.serve())
+    try:
+        replace_private(directory.address, f"{url}\n".encode())
+        _logger.info("Dispatcher %s answers at %s, process %d.", dispatcher.name, url, os.getpid())
+        started(url)
+        closing = asyncio.create_task(dispatcher.closing.wait())
+        await asyncio.wait({serving, closing}, return_when=asyncio.FIRST_COMPLETED)
+        _logger.info("Dispatcher %s stops. Jobs keep running.", dispatcher.name)
+    finally:
+        directory.address.unlink(missing_ok=True)
+        server.stop()
+        await serving
+        await dispatcher.close()
+
+
+def _keep_log(path: Path, settings: Mapping[str, str], write: bool) -> None:
+    SECRETS.learn(settings)
+    log_to_stderr()
+    if write:
+        to_file = logging.FileHandler(path, encoding="utf-8")
+        to_file.setFormatter(logging.Formatter(FORMAT))
+        _logger.addHandler(to_file)
+    for handler in _logger.handlers:
+        handler.addFilter(SECRETS)
+    rotate_in_background([path], LOG_SIZE.read(settings), LOG_FILES.read(settings))
+
+
+def _advertised(settings: Mapping[str, str], bound: str) -> str:
+    """Return the host under which other hosts reach this service."""
+    if bound in _WILDCARDS:
+        bound = REST_ADDRESS.read(settings) or socket.getfqdn()
+    return f"[{bound}]" if ":" in bound and not bound.startswith("[") else bound
+
+
+def main() -> None:
+    settings = msgspec.json.decode(sys.stdin.buffer.read(), type=dict[str, str])
+    try:
+        run_dispatcher(settings, keep_log=False)
+    except PenstockError as error:
+        print(short_form(error.with_traceback(None)), file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

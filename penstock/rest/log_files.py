@@ -1,0 +1,214 @@
+"""Log files of the service and of jobs, as plain text: complete, as a byte range, or followed while they grow.
+
+A name in a path selects a file from the list of the gateway. It never becomes a path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator, Sequence
+from typing import BinaryIO
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from penstock.cluster.gateway import LogFile
+from penstock.rest import contract
+from penstock.rest.bodies import truth
+from penstock.rest.errors import BadRequest
+from penstock.rest.service import Service
+from penstock.rest.views import NotFound
+from penstock.rest.views.metrics import executor_of
+
+_CHUNK = 256 << 10
+_POLL_S = 0.25
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+_AUDIT = "audit.log"
+_ENDED = frozenset({"FINISHED", "FAILED", "CANCELED"})
+
+
+async def service_logs(service: Service, request: Request) -> contract.LogListInfo:
+    """GET /jobmanager/logs."""
+    return _listed(await service.gateway.logs(""))
+
+
+async def service_log(service: Service, request: Request) -> Response:
+    """GET /jobmanager/log."""
+    return await _text(service, request, _latest(await service.gateway.logs(""), ".log"))
+
+
+async def service_stdout(service: Service, request: Request) -> Response:
+    """GET /jobmanager/stdout."""
+    return await _text(service, request, _latest(await service.gateway.logs(""), ".out"))
+
+
+async def service_log_by_name(service: Service, request: Request) -> Response:
+    """GET /jobmanager/logs/:name."""
+    return await _text(service, request, _named(await service.gateway.logs(""), request.path_params["name"]))
+
+
+async def executor_logs(service: Service, request: Request) -> contract.LogListInfo:
+    """GET /taskmanagers/:taskmanagerid/logs."""
+    return _listed(await _of_executor(service, request))
+
+
+async def executor_log(service: Service, request: Request) -> Response:
+    """GET /taskmanagers/:taskmanagerid/log."""
+    return await _text(service, request, _latest(await _of_executor(service, request), ".log"))
+
+
+async def executor_stdout(service: Service, request: Request) -> Response:
+    """GET /taskmanagers/:taskmanagerid/stdout."""
+    return await _text(service, request, _latest(await _of_executor(service, request), ".out"))
+
+
+async def executor_log_by_name(service: Service, request: Request) -> Response:
+    """GET /taskmanagers/:taskmanagerid/logs/:name."""
+    return await _text(service, request, _named(await _of_executor(service, request), request.path_params["name"]))
+
+
+async def job_logs(service: Service, request: Request) -> contract.LogListInfo:
+    """GET /penstock/v1/jobs/:jobid/logs."""
+    return _listed(await service.gateway.logs(service.gateway.job(request.path_params["jobid"]).id))
+
+
+async def job_log_by_name(service: Service, request: Request) -> Response:
+    """GET /penstock/v1/jobs/:jobid/logs/:name?follow=true, with an optional `Range` header."""
+    job = service.gateway.job(request.path_params["jobid"]).id
+    found = _named(await service.gateway.logs(job), request.path_params["name"])
+    return await _text(service, request, found, job)
+
+
+async def job_log_url(service: Service, request: Request) -> contract.LogUrlResponse:
+    """GET /jobs/:jobid/jobmanager/log-url."""
+    job = service.gateway.job(request.path_params["jobid"]).id
+    latest = _latest(await service.gateway.logs(job), ".log")
+    return _url(request, f"/penstock/v1/jobs/{job}/logs/{latest.name}")
+
+
+async def executor_log_url(service: Service, request: Request) -> contract.LogUrlResponse:
+    """GET /jobs/:jobid/taskmanagers/:taskmanagerid/log-url."""
+    service.gateway.job(request.path_params["jobid"])
+    await _of_executor(service, request)
+    return _url(request, f"/taskmanagers/{request.path_params['taskmanagerid']}/log")
+
+
+def _url(request: Request, path: str) -> contract.LogUrlResponse:
+    return contract.LogUrlResponse(url=f"{request.url.scheme}://{request.headers['host']}{quote(path)}")
+
+
+async def _of_executor(service: Service, request: Request) -> Sequence[LogFile]:
+    """Return the log files of the job that an executor works for: local executors write to the files of their job."""
+    _, job, _ = executor_of(service.gateway.jobs(), request.path_params)
+    return await service.gateway.logs(job.id)
+
+
+def _listed(files: Sequence[LogFile]) -> contract.LogListInfo:
+    return contract.LogListInfo(
+        logs=[contract.LogInfo(name=file.name, size=file.size, mtime=file.modified_ms) for file in files]
+    )
+
+
+def _named(files: Sequence[LogFile], name: str) -> LogFile:
+    for file in files:
+        if file.name == name:
+            return file
+    raise NotFound("No log file has this name.", fix="List the names with the path that ends in /logs.")
+
+
+def _latest(files: Sequence[LogFile], suffix: str) -> LogFile:
+    found = [file for file in files if file.name.endswith(suffix) and file.name != _AUDIT]
+    if not found:
+        raise NotFound("No such log file exists.", fix="List the names with the path that ends in /logs.")
+    return max(found, key=lambda file: file.modified_ms)
+
+
+async def _text(service: Service, request: Request, log: LogFile, job: str = "") -> Response:
+    follow = bool(truth(request, "follow"))
+    try:
+        file = await asyncio.to_thread(open, log.path, "rb")
+    except OSError:
+        raise NotFound("The log file was removed.", fix="List the names again.") from None
+    size = os.fstat(file.fileno()).st_size
+    headers = {"accept-ranges": "bytes", "x-content-type-options": "nosniff"}
+    start, end, status = 0, size, 200
+    if given := request.headers.get("range"):
+        try:
+            start, end = _bounds(given, size)
+        except BadRequest:
+            file.close()
+            raise
+        if start >= size and not follow:
+            file.close()
+            return Response(status_code=416, headers={"content-range": f"bytes */{size}"})
+        if not follow:
+            status = 206
+            headers["content-range"] = f"bytes {start}-{end - 1}/{size}"
+    file.seek(min(start, size))
+    if follow:
+        content = _followed(service, log, file, job)
+    else:
+        content = _part(file, end - start)
+        headers["content-length"] = str(end - start)
+    return StreamingResponse(content, status, headers, media_type="text/plain; charset=utf-8")
+
+
+def _bounds(given: str, size: int) -> tuple[int, int]:
+    """Return the first byte and the one after the last."""
+    match = _RANGE.fullmatch(given.strip())
+    if match is None or not (match[1] or match[2]):
+        raise BadRequest("The Range header is not valid.", fix="Use one range, such as bytes=0-999 or bytes=-1000.")
+    if not match[1]:
+        return max(size - int(match[2]), 0), size
+    start = int(match[1])
+    end = min(int(match[2]) + 1, size) if match[2] else size
+    if match[2] and int(match[2]) < start:
+        raise BadRequest("The Range header ends before it starts.")
+    return start, end
+
+
+async def _part(file: BinaryIO, remaining: int) -> AsyncIterator[bytes]:
+    with file:
+        while remaining > 0:
+            data = await asyncio.to_thread(file.read, min(_CHUNK, remaining))
+            if not data:
+                # The file was truncated. The announced length is then missing, which clients detect.
+                return
+            remaining -= len(data)
+            yield data
+
+
+async def _followed(service: Service, log: LogFile, file: BinaryIO, job: str) -> AsyncIterator[bytes]:
+    """Yield the content as the file grows, until the job has ended. A rotated file is continued in its successor."""
+    try:
+        while True:
+            ended = service.stopping or (bool(job) and service.gateway.job(job).state in _ENDED)
+            while data := await asyncio.to_thread(file.read, _CHUNK):
+                yield data
+            if ended:
+                return
+            successor = await asyncio.to_thread(_successor, file, log)
+            if successor is not None:
+                yield await asyncio.to_thread(file.read)
+                file.close()
+                file = successor
+                continue
+            await asyncio.sleep(_POLL_S)
+    finally:
+        file.close()
+
+
+def _successor(file: BinaryIO, log: LogFile) -> BinaryIO | None:
+    try:
+        found = os.stat(log.path)
+        if os.path.samestat(found, os.fstat(file.fileno())):
+            if found.st_size < file.tell():
+                # Files that several processes have open are copied and truncated.
+                file.seek(0)
+            return None
+        return open(log.path, "rb")
+    except OSError:
+        return None

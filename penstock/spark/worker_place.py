@@ -1,0 +1,36 @@
+"""Where a Python worker runs: its host and executor."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from functools import cache
+
+from penstock.common.machine import physical_memory
+from penstock.runtime.metrics import WorkerPlace
+
+_GENERATIONS = 6
+"""Maximum number of processes between a worker and its executor: a daemon, and the shells that start it."""
+_DRIVER = "driver"
+"""Spark's name of the executor inside the driver, as on a `local` master."""
+
+
+@cache
+def worker_place() -> WorkerPlace:
+    """Return the place of this process. Spark does not pass the executor's id to Python workers."""
+    return WorkerPlace(host=socket.gethostname(), executor=_executor(), memory=physical_memory())
+
+
+def _executor() -> str:
+    """Return the id from the command line of the executor's JVM, which is an ancestor of this process."""
+    process = os.getppid()
+    with suppress(OSError, ValueError, IndexError):
+        for _ in range(_GENERATIONS):
+            with open(f"/proc/{process}/cmdline", "rb") as file:
+                words = file.read().decode(errors="replace").split("\0")
+            if "--executor-id" in words:
+                return words[words.index("--executor-id") + 1]
+            with open(f"/proc/{process}/stat") as file:
+                process = int(file.read().rpartition(")")[2].split()[1])
+    return _DRIVER

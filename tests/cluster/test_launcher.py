@@ -1,0 +1,60 @@
+"""Processes that the launcher starts for attempts."""
+
+import time
+from pathlib import Path
+
+from penstock.cluster.launcher import LocalLauncher
+from penstock.cluster.order import ORDER, Order
+from penstock.cluster.records import Planned, Records, Submission, new_job_id
+from penstock.state.local_storage import LocalStorage
+
+JOB = new_job_id()
+
+
+def order(tmp_path: Path) -> Order:
+    return Order(
+        job_id=JOB,
+        attempt=1,
+        records=str(tmp_path / "records"),
+        settings={},
+        control=str(tmp_path / "control"),
+        folder=str(tmp_path / "attempt"),
+    )
+
+
+def failure_of(launcher: LocalLauncher, ends: bool) -> str:
+    deadline = time.monotonic() + 60
+    while not (failure := launcher.start_failure(JOB, 1)):
+        child, _ = launcher._children[JOB, 1]
+        if child.poll() is not None and not ends:
+            return ""
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return failure
+
+
+def test_a_process_that_cannot_start_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
+    launcher = LocalLauncher()
+    launcher.start(order(tmp_path))
+    failure = failure_of(launcher, ends=True)
+    assert "exited with code 1 before it claimed the attempt" in failure
+    assert "has no job" in failure or "UnknownJob" in failure
+
+
+def test_a_process_that_finds_its_attempt_taken_is_not_a_failure(tmp_path: Path) -> None:
+    records = Records(LocalStorage(tmp_path / "records").below("default"))
+    records.submit(
+        Submission(id=JOB, name="n", program="", file="j.py", submitted_ms=0, python="3", penstock="0"),
+    )
+    records.plan(JOB, 1, Planned(leader="a", at_ms=0))
+    (tmp_path / "records" / "default" / "jobs" / JOB / "attempts" / "000001" / "claimed").write_text("{}")
+    launcher = LocalLauncher()
+    launcher.start(order(tmp_path))
+    assert failure_of(launcher, ends=False) == ""
+
+
+def test_an_order_is_readable_by_its_user_only(tmp_path: Path) -> None:
+    launcher = LocalLauncher()
+    launcher.start(order(tmp_path))
+    assert (tmp_path / "attempt" / ORDER).stat().st_mode & 0o777 == 0o600
+    failure_of(launcher, ends=True)

@@ -1,0 +1,125 @@
+"""JobManagers and JVMs that die or stop while their job runs, and jobs that are cancelled meanwhile."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from service import PER_EPOCH, Service, crash, expected_sums, jvm_of, kill, output_of, wait_for
+
+from penstock.cluster.launcher import LocalLauncher
+from penstock.cluster.records import Claim
+from penstock.driver.assignment import Verdict
+from penstock.driver.control_messages import Describe, Description
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def submit_and_await_output(service: Service, out: Path, records: int) -> tuple[str, Claim]:
+    """Submit a job and wait until its first epoch is committed. Return the job, and the claim of its process."""
+    job = service.submit_sums(out, records)
+    claim = service.claim(job)
+    service.wait_until(job, "RUNNING")
+    wait_for(lambda: output_of(out), "the first epoch is committed")
+    return job, claim
+
+
+def test_a_job_resumes_after_its_jvm_is_killed_while_it_runs_and_while_it_starts(
+    service: Service, tmp_path: Path
+) -> None:
+    records = 10 * PER_EPOCH
+    job, first = submit_and_await_output(service, tmp_path / "out", records)
+    kill(jvm_of(first))
+    kill(jvm_of(service.claim(job, 2)))
+    service.wait_until(job, "FINISHED", attempt=3)
+    assert output_of(tmp_path / "out") == expected_sums(records)
+    verdicts = [each.ended.verdict for each in service.view(job).attempts if each.ended]
+    assert verdicts == [Verdict.LOST, Verdict.LOST, Verdict.FINISHED]
+
+
+def test_a_process_that_gets_sigterm_ends_its_attempt_as_lost_and_the_next_one_resumes_the_job(
+    service: Service, tmp_path: Path
+) -> None:
+    records = 20 * PER_EPOCH
+    job, first = submit_and_await_output(service, tmp_path / "out", records)
+    os.kill(first.pid, signal.SIGTERM)
+    service.wait_for_exit(first)
+    service.wait_until(job, "FINISHED", attempt=2)
+    assert output_of(tmp_path / "out") == expected_sums(records)
+    ended = [each.ended for each in service.view(job).attempts if each.ended]
+    assert [each.verdict for each in ended] == [Verdict.LOST, Verdict.FINISHED]
+    # The process stopped between two epochs and decided, rather than its supervisor.
+    assert ended[0].by == first.token
+    assert "stops after the current epoch" in service.log(job)
+
+
+def test_a_job_that_is_cancelled_while_its_driver_and_the_dispatcher_are_down_commits_its_last_checkpoint(
+    service: Service, tmp_path: Path
+) -> None:
+    plans, [marker] = crash(tmp_path, "published:3")
+    job = service.submit_sums(tmp_path / "out", 1000 * PER_EPOCH, plans)
+    claim = service.claim(job)
+    service.wait_until(job, "RUNNING")
+    service.close()
+    try:
+        wait_for(marker.exists, "the driver dies")
+        assert output_of(tmp_path / "out") == expected_sums(2 * PER_EPOCH)
+        service.dispatcher._records.request_cancel(job)
+    finally:
+        service.start()
+    service.wait_until(job, "CANCELED")
+    attempts = service.view(job).attempts
+    assert [each.ended.verdict for each in attempts if each.ended] == [Verdict.LOST, Verdict.CANCELED]
+    assert [each.planned.finalize for each in attempts if each.planned] == [False, True]
+    service.wait_for_exit(claim)
+    service.wait_for_exit(service.claim(job, 2))
+    assert output_of(tmp_path / "out") == expected_sums(3 * PER_EPOCH)
+
+
+class OutOfReach(LocalLauncher):
+    """Cannot kill or see the processes of one claim, as on a host that is cut off."""
+
+    lost: Claim | None = None
+
+    def kill(self, claim: Claim) -> bool:
+        return False if claim == self.lost else super().kill(claim)
+
+    def start_failure(self, job_id: str, attempt: int) -> str:
+        return ""
+
+    def remains(self, claim: Claim) -> bool:
+        return False if claim == self.lost else super().remains(claim)
+
+
+def test_a_stopped_process_is_replaced_and_does_no_harm_when_it_continues(tmp_path: Path) -> None:
+    """One stopped process is killed; another cannot be, and continues after its successor has started."""
+    records = 20 * PER_EPOCH
+    with Service(tmp_path, heartbeat__timeout="12 s") as service:
+        launcher = service.dispatcher._supervisor.launcher = OutOfReach()
+        marker = tmp_path / "stopped"
+        stopped = service.submit_sums(tmp_path / "a", records, f"stopped-driver:published:3:{marker}")
+        killed = service.submit_sums(tmp_path / "b", 5 * PER_EPOCH)
+        old, other = service.claim(stopped), service.claim(killed)
+        launcher.lost = old
+        service.wait_until(killed, "RUNNING")
+        os.kill(other.pid, signal.SIGSTOP)
+        wait_for(marker.exists, "the first process stops")
+
+        service.wait_until(stopped, "RUNNING", attempt=2)
+        new = service.claim(stopped, 2)
+        os.kill(old.pid, signal.SIGCONT)
+        wait_for(lambda: LocalLauncher.remains(launcher, old) is False, "the first process exits by itself")
+        description = service.ask(stopped, Describe())
+        assert isinstance(description, Description)
+        assert description.pid == new.pid
+
+        service.wait_until(killed, "FINISHED", attempt=2)
+        service.wait_until(stopped, "FINISHED")
+        assert output_of(tmp_path / "a") == expected_sums(records)
+        assert output_of(tmp_path / "b") == expected_sums(5 * PER_EPOCH)
+        for job in (stopped, killed):
+            attempts = service.view(job).attempts
+            assert [each.ended.verdict for each in attempts if each.ended] == [Verdict.LOST, Verdict.FINISHED]
+            assert attempts[1].ended is not None
+            assert attempts[1].claim is not None
+            assert attempts[1].ended.by == attempts[1].claim.token

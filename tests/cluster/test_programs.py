@@ -1,0 +1,120 @@
+"""The programs of a cluster, and their inspection in a separate process."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.cluster import inspection
+from penstock.cluster.gateway import RunRequest, Timeout, UnknownProgram
+from penstock.cluster.inspection import inspect
+from penstock.cluster.programs import Programs
+from penstock.cluster.records import Records
+from penstock.common.program_files import BadProgram
+from penstock.state.local_storage import LocalStorage
+
+JOB = """
+from penstock.datastream import StreamExecutionEnvironment
+env = StreamExecutionEnvironment.get_execution_environment()
+env.set_parallelism(3)
+env.from_collection([1, 2]).key_by(lambda n: n).reduce(lambda a, b: a + b).uid("sums").print()
+env.execute("sums")
+print("the job must not run")
+"""
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    return Records(LocalStorage(tmp_path / "records"))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "upload"
+    path.write_text("print('hello')")
+    return path
+
+
+class TestPrograms:
+    def test_an_upload_is_listed_and_can_be_read(self, records: Records, source: Path) -> None:
+        programs = Programs(records)
+        stored = programs.store("../my job.py", source)
+        assert stored.name == "my_job.py"
+        assert programs.all() == [stored]
+        assert programs.read(stored.id) == (b"print('hello')", "my_job.py")
+
+    def test_a_file_that_is_not_a_program_is_refused_and_not_stored(self, records: Records, source: Path) -> None:
+        source.write_text("print(")
+        with pytest.raises(BadProgram):
+            Programs(records).store("job.py", source)
+        assert Programs(records).all() == []
+        assert records.programs() == set()
+
+    @pytest.mark.parametrize("program_id", ["", "x", "../jobs", "0" * 64 + "_job.py"])
+    def test_an_unknown_id_is_refused(self, records: Records, program_id: str) -> None:
+        with pytest.raises(UnknownProgram):
+            Programs(records).remove(program_id)
+
+    def test_a_removed_program_stays_as_long_as_a_job_uses_it(self, records: Records, source: Path) -> None:
+        clock = Clock()
+        programs = Programs(records, clock)
+        program, _ = programs.find(programs.store("job.py", source).id)
+        programs.remove(f"{program}_job.py")
+        for clock.now in (0, 4000):
+            programs.sweep({program})
+        assert records.programs() == {program}
+        for clock.now in (4000, 7000):
+            programs.sweep(set())
+        assert records.programs() == {program}
+        for clock.now in (7000, 8000):
+            programs.sweep(set())
+        assert records.programs() == set()
+
+    def test_a_program_that_is_uploaded_again_before_the_sweep_stays(self, records: Records, source: Path) -> None:
+        clock = Clock()
+        programs = Programs(records, clock)
+        stored = programs.store("job.py", source)
+        programs.remove(stored.id)
+        programs.sweep(set())
+        programs.store("job.py", source)
+        clock.now = 4000
+        programs.sweep(set())
+        assert programs.read(stored.id)[0] == b"print('hello')"
+
+
+class TestInspection:
+    def test_the_plan_of_a_program_is_built_without_running_it(self, tmp_path: Path) -> None:
+        text = asyncio.run(inspect(JOB.encode(), "job.py", RunRequest(program="p"), {}, tmp_path, savepoint=False))
+        nodes = json.loads(text)["nodes"]
+        assert [node["parallelism"] for node in nodes if node.get("uid") == "sums"] == [3]
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("program", "message"),
+        [
+            ("raise ValueError('no such table')", "ValueError: no such table"),
+            ("print('nothing to do')", "ended before it executed a job. Its last output: nothing to do"),
+            ("import sys; input()", "EOFError"),
+            ("import os; os._exit(3)", "ended before it executed a job"),
+        ],
+    )
+    def test_a_program_without_a_job_is_refused_with_its_reason(
+        self, program: str, message: str, tmp_path: Path
+    ) -> None:
+        with pytest.raises(BadProgram, match=message):
+            asyncio.run(inspect(program.encode(), "job.py", RunRequest(program="p"), {}, tmp_path, savepoint=False))
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_program_that_hangs_is_killed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(inspection, "_TIMEOUT_S", 2)
+        program = b"while True: pass"
+        with pytest.raises(Timeout, match="within 2 s"):
+            asyncio.run(inspect(program, "job.py", RunRequest(program="p"), {}, tmp_path, savepoint=False))

@@ -1,0 +1,236 @@
+"""Flink's REST API over a real service: jobs in every state, compared with the facts of their programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from rest_requests import RestRequests
+from service import Service
+
+from penstock.rest.endpoints import ENDPOINTS, Endpoint
+
+pytestmark = pytest.mark.slow
+
+ENDLESS = """
+from penstock.datastream import MapFunction, StreamExecutionEnvironment
+
+class Counting(MapFunction):
+    def open(self, context):
+        self.seen = context.get_metrics_group().counter("seen")
+    def map(self, value):
+        self.seen.inc()
+        return value
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.set_parallelism(2)
+env.set_max_parallelism(16)
+numbers = env.from_sequence(1, 10**9)
+keyed = numbers.map(Counting()).uid("count").key_by(lambda n: n % 7)
+keyed.reduce(lambda a, b: a + b).uid("sums").name("Sums").filter(lambda n: n < 0).uid("none").print().uid("out")
+env.execute("endless")
+"""
+FINITE = """
+from penstock.datastream import StreamExecutionEnvironment
+env = StreamExecutionEnvironment.get_execution_environment()
+env.set_parallelism(1)
+env.from_sequence(1, 100).uid("numbers").key_by(lambda n: n % 3).reduce(lambda a, b: a + b).uid("sums").print()
+env.execute("finite")
+"""
+FAILING = """
+from penstock.datastream import StreamExecutionEnvironment
+env = StreamExecutionEnvironment.get_execution_environment()
+env.set_parallelism(1)
+def fail(n):
+    raise ValueError("no such customer")
+env.from_sequence(1, 100).map(fail).uid("lookup").print()
+env.execute("failing")
+"""
+STATES = ("RUNNING", "FINISHED", "FAILED", "CANCELED", "RESTARTING")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with Service(tmp_path_factory.mktemp("cluster"), spark__driver__memory="512m") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def service(cluster: Service) -> RestRequests:
+    return cluster.rest
+
+
+@pytest.fixture(scope="module")
+def jobs(service: RestRequests) -> dict[str, str]:
+    """One job in each state, by state."""
+    slow = {"flinkConfiguration": {"penstock.epoch.max-records": "1000"}}
+    endless = service.upload("endless.py", ENDLESS)
+    finite, failing = service.upload("finite.py", FINITE), service.upload("failing.py", FAILING)
+    never = {"restart-strategy": "none"}
+    later = {"restart-strategy": "fixed-delay", "restart-strategy.fixed-delay.delay": "1 h"}
+    found = {
+        "FINISHED": service.run(finite),
+        "FAILED": service.run(failing, flinkConfiguration=never),
+        "RESTARTING": service.run(failing, flinkConfiguration=later),
+        "CANCELED": service.run(endless, **slow),
+    }
+    service.await_state(found["CANCELED"], "RUNNING", within_s=200)
+    service.ask("PATCH", f"/jobs/{found['CANCELED']}?mode=cancel")
+    found["RUNNING"] = service.run(endless, **slow)
+    for state, job in found.items():
+        service.await_state(job, state, within_s=200)
+    service.until(
+        lambda: service.ask("GET", f"/jobs/{found['RUNNING']}/checkpoints")["counts"]["completed"],
+        lambda completed: completed > 2,
+    )
+    return found
+
+
+def details(service: RestRequests, job: str) -> Any:
+    return service.ask("GET", f"/jobs/{job}")
+
+
+def reads_of_jobs() -> list[Endpoint]:
+    return [each for each in ENDPOINTS if each.method == "GET" and "/jobs/:jobid" in each.path]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_every_read_of_a_job_in_any_state_decodes_strictly(
+    service: RestRequests, jobs: dict[str, str], state: str
+) -> None:
+    job = jobs[state]
+    checkpoints = service.ask("GET", f"/jobs/{job}/checkpoints")["history"]
+    completed = [each["id"] for each in checkpoints if each["status"] == "COMPLETED"]
+    managers = [each["id"] for each in service.ask("GET", "/taskmanagers")["taskmanagers"]]
+    vertices = [each["id"] for each in details(service, job)["vertices"]]
+    assert vertices
+    subtask = service.ask("GET", f"/jobs/{job}/vertices/{vertices[-1]}")["subtasks"][0]
+    for endpoint in reads_of_jobs():
+        path = endpoint.path.replace(":jobid", job).replace(":vertexid", vertices[-1])
+        path = path.replace(":subtaskindex", "0").replace(":attempt", str(subtask["attempt"]))
+        if ":triggerid" in path or (":checkpointid" in path and not completed):
+            continue
+        path = path.replace(":checkpointid", str(completed[-1]) if completed else "")
+        path = path.replace(":taskmanagerid", managers[0])
+        status, data = service.answer("GET", path)
+        assert status == endpoint.status, (path, data)
+        msgspec.json.decode(data, type=endpoint.answer, strict=True)
+
+
+def test_the_graph_of_a_job_is_that_of_its_program(service: RestRequests, jobs: dict[str, str]) -> None:
+    job = details(service, jobs["RUNNING"])
+    assert (job["name"], job["state"], job["maxParallelism"]) == ("endless", "RUNNING", 16)
+    source, sums = job["vertices"]
+    assert source["name"].startswith("Source: Sequence")
+    assert (sums["parallelism"], sums["maxParallelism"]) == (2, 16)
+    (read,) = job["plan"]["nodes"][1]["inputs"]
+    assert (read["id"], read["ship_strategy"]) == (source["id"], "HASH")
+
+
+def test_record_counts_are_those_of_the_input(service: RestRequests, jobs: dict[str, str]) -> None:
+    job = details(service, jobs["FINISHED"])
+    source, sums = (vertex["metrics"] for vertex in job["vertices"])
+    assert (source["write-records"], sums["read-records"]) == (100, 100)
+
+
+def test_a_failed_job_shows_the_exception_of_its_function(service: RestRequests, jobs: dict[str, str]) -> None:
+    entries = service.ask("GET", f"/jobs/{jobs['FAILED']}/exceptions")["exceptionHistory"]["entries"]
+    assert "no such customer" in entries[0]["stacktrace"]
+    result = service.ask("GET", f"/jobs/{jobs['FAILED']}/execution-result")
+    assert result["status"]["id"] == "COMPLETED"
+    assert "no such customer" in str(result["job-execution-result"])
+
+
+def test_a_restarting_job_shows_the_failure_that_it_recovers_from(service: RestRequests, jobs: dict[str, str]) -> None:
+    entries = service.ask("GET", f"/jobs/{jobs['RESTARTING']}/exceptions")["exceptionHistory"]["entries"]
+    assert "no such customer" in entries[0]["stacktrace"]
+
+
+def test_the_overview_counts_the_jobs_by_state(service: RestRequests, jobs: dict[str, str]) -> None:
+    overview = service.ask("GET", "/overview")
+    assert overview["jobs-finished"] == 1
+    assert overview["jobs-failed"] == 1
+    assert overview["jobs-cancelled"] == 1
+    # One executor with one slot for each job that has a Spark application.
+    assert overview["taskmanagers"] == overview["slots-total"] == 2
+
+
+def test_a_savepoint_is_polled_until_its_path_is_known(service: RestRequests, jobs: dict[str, str]) -> None:
+    job = jobs["RUNNING"]
+    trigger = service.ask("POST", f"/jobs/{job}/savepoints", {"triggerId": "a" * 32})["request-id"]
+    assert trigger == "a" * 32
+    again = service.ask("POST", f"/jobs/{job}/savepoints", {"triggerId": "a" * 32})["request-id"]
+    assert again == trigger
+    poll = service.until(
+        lambda: service.ask("GET", f"/jobs/{job}/savepoints/{trigger}"),
+        lambda answer: answer["status"]["id"] == "COMPLETED",
+    )
+    assert "savepoint-endless" in poll["operation"]["location"]
+
+
+def test_a_rescaled_job_shows_its_new_parallelism(service: RestRequests, jobs: dict[str, str]) -> None:
+    job = jobs["RUNNING"]
+    trigger = service.ask("PATCH", f"/jobs/{job}/rescaling?parallelism=3")["request-id"]
+    service.until(
+        lambda: service.ask("GET", f"/jobs/{job}/rescaling/{trigger}")["status"]["id"], lambda id: id == "COMPLETED"
+    )
+    service.until(lambda: details(service, job)["vertices"][1]["parallelism"], lambda parallelism: parallelism == 3)
+
+
+def test_a_stopped_job_ends_as_finished_with_its_savepoint(service: RestRequests) -> None:
+    job = service.run(service.upload("endless.py", ENDLESS), flinkConfiguration={"penstock.epoch.max-records": "1000"})
+    service.await_state(job, "RUNNING", within_s=200)
+    trigger = service.ask("POST", f"/jobs/{job}/stop", {"drain": False})["request-id"]
+    poll = service.until(
+        lambda: service.ask("GET", f"/jobs/{job}/savepoints/{trigger}"),
+        lambda answer: answer["status"]["id"] == "COMPLETED",
+    )
+    assert "savepoint-endless" in poll["operation"]["location"]
+    assert service.await_state(job, "FINISHED", "FAILED", "CANCELED") == "FINISHED"
+    status, _ = service.answer("POST", f"/jobs/{job}/stop", {})
+    assert status == 409
+
+
+SECRET = "correct-horse-battery-staple"
+REVEALING = """
+import logging
+from penstock.common import Configuration
+from penstock.datastream import StreamExecutionEnvironment
+env = StreamExecutionEnvironment.get_execution_environment()
+env.set_parallelism(1)
+key = env.get_configuration().get_string("spark.hadoop.fs.s3a.secret.key", "")
+def fail(n):
+    raise ValueError(f"cannot log in with {key}")
+env.from_sequence(1, 10**9).map(fail).uid("login").print()
+env.execute("revealing")
+"""
+
+
+def test_planted_secrets_appear_in_no_answer_log_record_or_command_line(
+    cluster: Service, service: RestRequests
+) -> None:
+    settings = {"spark.hadoop.fs.s3a.secret.key": SECRET, "restart-strategy": "fixed-delay"}
+    settings |= {"restart-strategy.fixed-delay.delay": "1 h"}
+    program = service.upload("revealing.py", REVEALING)
+    job = service.run(program, flinkConfiguration=settings, programArgsList=["--password", SECRET])
+    service.await_state(job, "RESTARTING", within_s=200)
+    for endpoint in reads_of_jobs():
+        if endpoint.path.count(":") == 1:
+            status, data = service.answer("GET", endpoint.path.replace(":jobid", job))
+            assert status == endpoint.status, endpoint.path
+            assert SECRET not in data.decode(), endpoint.path
+    exceptions = service.ask("GET", f"/jobs/{job}/exceptions")["exceptionHistory"]["entries"]
+    assert "cannot log in with " in exceptions[0]["stacktrace"]
+    folder = cluster.dispatcher.directory.root
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "order.json"]
+    assert [path for path in files if path.name == "jobmanager.log"]
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            assert SECRET.encode() not in command.read_bytes()
+    service.ask("PATCH", f"/jobs/{job}?mode=cancel")
+    service.await_state(job, "CANCELED")

@@ -1,0 +1,113 @@
+"""The commands of docs/run/service.md, in their order and in a shell, on a host without a service."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from service_host import ServiceHost
+
+PAGE = (Path(__file__).parents[2] / "docs" / "run" / "service.md").read_text()
+WALK = PAGE[PAGE.index("## From start to shutdown") : PAGE.index("## The parts of the service")]
+PROGRAM, CHANGED = re.findall(r"```python\n(.*?)```", WALK, re.DOTALL)
+COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", WALK, re.DOTALL) for line in block.splitlines()]
+
+
+def test_the_walk_has_at_most_ten_commands() -> None:
+    assert 1 < len(COMMANDS) <= 10
+
+
+def test_the_unit_of_systemd_leaves_jobs_alone() -> None:
+    (unit,) = re.findall(r"```ini\n(.*?)```", PAGE, re.DOTALL)
+    assert "KillMode=process\n" in unit
+    assert "penstock cluster start --foreground\n" in unit
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[ServiceHost]:
+    host = ServiceHost(tmp_path)
+    scripts = tmp_path / "bin"
+    scripts.mkdir()
+    (scripts / "penstock").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m penstock.cli.main "$@"\n')
+    (scripts / "penstock").chmod(0o755)
+    host.environment["PATH"] = f"{scripts}{os.pathsep}{os.environ['PATH']}"
+    yield host
+    host.close()
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_the_commands_of_the_page_run_in_their_order(host: ServiceHost) -> None:
+    work = host.folder / "work"
+    work.mkdir()
+    program = work / "counts.py"
+    program.write_text(PROGRAM)
+    shell = subprocess.Popen(
+        ["sh"],
+        cwd=work,
+        env=host.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        bufsize=1,
+    )
+    assert shell.stdin is not None
+    assert shell.stdout is not None
+    output: dict[str, str] = {}
+
+    def printed(job: str) -> str:
+        return (host.cluster / "jobs" / job / "1" / "jobmanager.out").read_text()
+
+    def enter(command: str) -> str:
+        assert shell.stdin is not None
+        assert shell.stdout is not None
+        shell.stdin.write(f"{command}\necho ended with $?\n")
+        lines = []
+        while not (line := shell.stdout.readline()).startswith("ended with "):
+            assert line, (command, lines)
+            lines.append(line)
+        assert line == "ended with 0\n", (command, lines)
+        output[command] = "".join(lines)
+        return output[command]
+
+    try:
+        jobs = []
+        for command in COMMANDS:
+            if command.startswith("penstock run -d -s"):
+                assert PROGRAM.count("\ncounts.print()\n") == 1
+                program.write_text(PROGRAM.replace("\ncounts.print()\n", f"\n{CHANGED}"))
+            if command.startswith("penstock logs"):
+                host.until(lambda: "ticked" in printed(jobs[-1]))
+            enter(command)
+            if command.startswith("penstock run"):
+                jobs.append(output[command].split()[0])
+                host.await_running(jobs[-1])
+            if command.startswith("penstock rescale"):
+                assert set(host.jobs()[jobs[0]]["parallelism"].values()) == {1}
+    finally:
+        shell.stdin.close()
+        shell.wait()
+
+    north, south, resumed = jobs
+    assert len({north, south, resumed}) == 3
+    assert {"north", "south"} == {
+        line.split()[1] for line in output["penstock list"].splitlines() if line.split()[0] in (north, south)
+    }
+    assert Path(output["penstock savepoint north"].strip()).is_dir()
+    # The counts continue where the savepoint was taken.
+    counted = re.findall(r"(sensor-\d) ticked (\d+) times", output["penstock logs --stdout north"])
+    before = re.findall(
+        r"\('(sensor-\d)', (\d+)\)", (host.cluster / "jobs" / north / "1" / "jobmanager.out").read_text()
+    )
+    assert counted
+    first = {sensor: int(number) for sensor, number in reversed(counted)}
+    last = {sensor: int(number) for sensor, number in before}
+    assert all(first[sensor] > last[sensor] for sensor in first)
+    assert output[COMMANDS[-1]] == "The service stopped.\n"

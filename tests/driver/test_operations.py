@@ -1,0 +1,105 @@
+"""Long operations that clients trigger and poll."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from penstock.driver.control_messages import Done
+from penstock.driver.job_snapshot import Operation
+from penstock.driver.operations import Operations, UnknownOperation
+from penstock.errors import PenstockError
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def completed(operations: Operations, trigger_id: str) -> Operation:
+    deadline = time.monotonic() + 10
+    while not (operation := operations.poll(trigger_id)).done:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    return operation
+
+
+def test_an_operation_is_in_progress_until_its_work_is_done() -> None:
+    operations, go_on = Operations(), threading.Event()
+
+    def work() -> Done:
+        go_on.wait(10)
+        return Done(savepoint="/savepoints/1", checkpoint=7)
+
+    assert operations.trigger("a", work) == Operation(trigger_id="a")
+    assert not operations.poll("a").done
+    go_on.set()
+    assert completed(operations, "a") == Operation(trigger_id="a", done=True, savepoint="/savepoints/1", checkpoint=7)
+
+
+def test_a_repeated_trigger_id_starts_nothing_new() -> None:
+    operations, runs = Operations(), []
+
+    def work() -> Done:
+        runs.append(1)
+        return Done()
+
+    operations.trigger("a", work)
+    completed(operations, "a")
+    assert operations.trigger("a", work).done
+    assert runs == [1]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (PenstockError("The disk is full.", fix="Free space."), "PenstockError", "The disk is full."),
+        (ValueError("bad"), "ValueError", "bad"),
+    ],
+)
+def test_a_failure_is_the_result_of_the_operation(error: Exception, kind: str, text: str) -> None:
+    operations = Operations()
+
+    def work() -> Done:
+        raise error
+
+    operations.trigger("a", work)
+    failed = completed(operations, "a")
+    assert (failed.failure_kind, failed.failure) == (kind, text)
+
+
+def test_an_unknown_id_is_refused() -> None:
+    with pytest.raises(UnknownOperation, match="has no operation 'b'"):
+        Operations().poll("b")
+
+
+def test_results_are_forgotten_after_the_store_duration_but_not_operations_in_progress() -> None:
+    clock, go_on = Clock(), threading.Event()
+    operations = Operations(300, clock)
+
+    def waiting() -> Done:
+        go_on.wait(10)
+        return Done()
+
+    operations.trigger("done", lambda: Done())
+    completed(operations, "done")
+    operations.trigger("waits", waiting)
+    clock.now = 301
+    assert [each.trigger_id for each in operations.recent()] == ["waits"]
+    go_on.set()
+    completed(operations, "waits")
+
+
+def test_the_number_of_kept_results_is_bounded() -> None:
+    operations = Operations()
+    work: Callable[[], Done] = lambda: Done()  # noqa: E731
+    for number in range(1010):
+        operations.trigger(str(number), work)
+        completed(operations, str(number))
+    assert len(operations.recent()) <= 1002
+    with pytest.raises(UnknownOperation):
+        operations.poll("0")
+    assert operations.poll("1009").done

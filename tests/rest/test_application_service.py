@@ -1,0 +1,188 @@
+"""The REST interface of one program, in front of a job that only answers."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_gateway import JOB, snapshot
+from http_service import wait_for
+
+from penstock.cluster.application import ApplicationGateway
+from penstock.common.options.service import REST_PORT
+from penstock.rest import contract
+from penstock.rest.application_service import served_application
+from penstock.rest.client import NotKnown, NotNow, RestClient
+from penstock.rest.command_types import JobLine
+from penstock.rest.server import CannotListen
+
+
+class AJob:
+    """A job that is snapshots, and the client that a program has of it."""
+
+    def __init__(self) -> None:
+        self.id, self.name = JOB, "counts"
+        self.now = snapshot(JOB, name="counts")
+        self.snapshots = 0
+        self.cancelled = threading.Event()
+        self.savepoint: Future[str] = Future()
+        self.parallelism: Any = None
+
+    def snapshot(self) -> Any:
+        self.snapshots += 1
+        return self.now
+
+    def cancel(self) -> Future[None]:
+        self.now = snapshot(JOB, "CANCELED", name="counts")
+        self.cancelled.set()
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def stop_with_savepoint(self, drain: bool, directory: str | None) -> Any:
+        return self.savepoint
+
+    def rescale(self, parallelism: Any) -> None:
+        self.parallelism = parallelism
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> dict[str, str]:
+    return {"cluster.dir": str(tmp_path / "cluster"), "rest.port": "0"}
+
+
+@pytest.fixture
+def served(settings: dict[str, str]) -> Iterator[tuple[ApplicationGateway, RestClient]]:
+    with served_application(settings) as (gateway, address):
+        port = address.rpartition(":")[2]
+        yield gateway, RestClient.of_settings({**settings, "rest.address": "127.0.0.1", "rest.port": port})
+
+
+def lines(client: RestClient) -> list[JobLine]:
+    return client.get("/penstock/v1/jobs", list[JobLine])
+
+
+def test_a_program_without_a_job_yet_answers(served: tuple[ApplicationGateway, RestClient]) -> None:
+    _, client = served
+    assert lines(client) == []
+    with pytest.raises(NotKnown):
+        client.get(f"/jobs/{JOB}", dict)
+
+
+def test_a_job_is_shown_until_the_program_ends(served: tuple[ApplicationGateway, RestClient]) -> None:
+    gateway, client = served
+    job = AJob()
+    gateway.attach(job, job)
+    assert [(line.name, line.status) for line in lines(client)] == [("counts", "RUNNING")]
+    job.now = snapshot(JOB, "FINISHED", name="counts")
+    gateway.detach(JOB)
+    taken = job.snapshots
+    assert [line.status for line in lines(client)] == ["FINISHED"]
+    assert client.get(f"/jobs/{JOB}", contract.JobDetailsInfo).state == "FINISHED"
+    assert job.snapshots == taken, "an ended job is not asked again"
+
+
+def test_many_polls_take_few_snapshots(served: tuple[ApplicationGateway, RestClient]) -> None:
+    gateway, client = served
+    job = AJob()
+    gateway.attach(job, job)
+    for _ in range(50):
+        lines(client)
+    assert job.snapshots < 25
+
+
+def test_a_job_is_cancelled_and_rescaled_through_rest(served: tuple[ApplicationGateway, RestClient]) -> None:
+    gateway, client = served
+    job = AJob()
+    gateway.attach(job, job)
+    started = client.patch(f"/jobs/{JOB}/rescaling", contract.TriggerResponse, parallelism="3")
+
+    def result() -> contract.AsynchronousOperationResult:
+        path = f"/jobs/{JOB}/rescaling/{started.request_id}"
+        return client.get(path, contract.AsynchronousOperationResult)
+
+    wait_for(lambda: result().status.id == "COMPLETED")
+    assert job.parallelism == 3
+    client.patch(f"/jobs/{JOB}", dict, mode="cancel")
+    assert job.cancelled.wait(30)
+    gateway.detach(JOB)
+    with pytest.raises(NotNow, match="has ended"):
+        client.patch(f"/jobs/{JOB}", dict, mode="cancel")
+
+
+def test_programs_are_refused(served: tuple[ApplicationGateway, RestClient], tmp_path: Path) -> None:
+    _, client = served
+    program = tmp_path / "job.py"
+    program.write_text("print()\n")
+    with pytest.raises(NotNow, match="belongs to one running program"):
+        client.upload(program)
+    with pytest.raises(NotNow, match="belongs to one running program"):
+        client.post("/penstock/v1/drain", dict)
+    with pytest.raises(NotNow, match="part of a program"):
+        client.delete("/cluster", dict)
+    assert client.get("/jars", contract.JarListInfo).files == []
+
+
+def test_the_last_savepoint_can_be_polled_after_the_job_has_ended(settings: dict[str, str]) -> None:
+    job, found = AJob(), []
+    stopped = threading.Event()
+
+    def poll(client: RestClient, trigger: str) -> None:
+        path = f"/jobs/{JOB}/savepoints/{trigger}"
+        while client.get(path, contract.AsynchronousOperationResult).status.id != "COMPLETED":
+            stopped.set()
+        found.append(client.get(path, contract.AsynchronousOperationResult).operation)
+
+    with served_application(settings) as (gateway, address):
+        port = address.rpartition(":")[2]
+        client = RestClient.of_settings({**settings, "rest.address": "127.0.0.1", "rest.port": port})
+        gateway.attach(job, job)
+        body = contract.StopWithSavepointRequestBody(target_directory="/there")
+        trigger = client.post(f"/jobs/{JOB}/stop", contract.TriggerResponse, body).request_id
+        poller = threading.Thread(target=poll, args=(client, trigger))
+        poller.start()
+        assert stopped.wait(30)
+        # The job, and with it the program, ends with its savepoint.
+        job.now = snapshot(JOB, "FINISHED", name="counts")
+        job.savepoint.set_result("/there/savepoint-1")
+        gateway.detach(JOB)
+    poller.join(30)
+    assert found == [{"location": "/there/savepoint-1"}]
+
+
+def test_changes_of_the_state_are_events(served: tuple[ApplicationGateway, RestClient]) -> None:
+    gateway, client = served
+    job = AJob()
+    gateway.attach(job, job)
+    received = b""
+    for part in client.text("/penstock/v1/events"):
+        received += part
+        if b'"RUNNING"' in received:
+            job.now = snapshot(JOB, "FAILED", name="counts")
+        if b'"FAILED"' in received:
+            break
+    assert b"event: job-state" in received
+
+
+def test_a_taken_default_port_is_replaced_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("penstock.rest.application_service.REST_PORT", replace(REST_PORT, default=port))
+        with served_application({"cluster.dir": str(tmp_path / "cluster")}) as (_, address):
+            assert int(address.rpartition(":")[2]) > port
+        assert f"Port {port} is taken" in caplog.text
+
+
+def test_a_taken_port_of_the_user_is_an_error(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = {"cluster.dir": str(tmp_path / "cluster"), "rest.port": str(taken.getsockname()[1])}
+        with pytest.raises(CannotListen), served_application(settings):
+            pass
