@@ -19,7 +19,7 @@ BASE ?= HEAD~1
 LINE ?= keys-100000
 PAIRS ?= 5
 
-.PHONY: help install run test test-plain test-spark test-long coverage lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-pairs chaos soak fuzz compatibility reference graph docs clean java browser
+.PHONY: help install run test test-plain test-spark test-long coverage lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-service bench-pairs chaos soak fuzz compatibility reference graph docs clean java browser
 
 help:
 	@echo 'make install   set up $(VENV), and Java if it is missing'
@@ -34,9 +34,10 @@ help:
 	@echo 'make bench-state  measure the cost of growing state: ten million keys, recovery, memory'
 	@echo 'make bench-savepoint  measure the cost of savepoints and rescaling for a running job'
 	@echo 'make bench-tables  read a million keys into pandas and Arrow'
-	@echo 'make chaos     kill and damage a running job and check its results; KILLS=20 SEED=7 BACKEND=filesystem ENDS=files'
+	@echo 'make chaos     kill and damage a running job, or with SERVICE=1 a cluster, and check its results; KILLS=20 SEED=7 BACKEND=filesystem ENDS=files'
 	@echo 'make soak      run a job for many short epochs and check that memory and disk use do not grow; EPOCHS=5000 CHECK=1'
 	@echo 'make bench-io  measure the cost of file and PostgreSQL sinks'
+	@echo 'make bench-service  measure a service with 50 jobs that 200 clients poll'
 	@echo 'make bench-pairs  compare one line of the benchmark on two revisions; BASE=main~10 LINE=keys-100000 PAIRS=5'
 	@echo 'make fuzz      damage a savepoint in many ways and check that each is rejected; MUTATIONS=10000'
 	@echo 'make compatibility   regenerate docs/migrate/compatibility.md from PyFlink and the code'
@@ -98,6 +99,9 @@ bench-tables: $(STAMP)
 bench-io: $(STAMP)
 	$(PY) -m bench.io $(if $(CHECK),--check)
 
+bench-service: $(STAMP)
+	$(PY) -m bench.service $(if $(CHECK),--check)
+
 bench-pairs: $(STAMP)
 	$(PY) -m bench.pairs --base $(BASE) --line $(LINE) --pairs $(PAIRS) $(if $(CHECK),--check)
 
@@ -105,7 +109,7 @@ bench: $(STAMP)
 	$(PY) -m bench $(if $(CHECK),--check)
 
 chaos: $(STAMP)
-	$(PY) -m chaos --kills $(KILLS) --backend $(BACKEND) --ends $(ENDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	$(PY) -m $(if $(SERVICE),chaos.service,chaos --backend $(BACKEND) --ends $(ENDS)) --kills $(KILLS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 soak: $(STAMP)
 	$(PY) -m soak --epochs $(EPOCHS) $(if $(CHECK),--check) $(ARGS)

@@ -108,7 +108,7 @@ def make_plan(
 ) -> list[Life]:
     """Distribute faults by weight for any number of them; those that need executors go to lives on a cluster."""
     dice = random.Random(f"penstock chaos {seed}")
-    chosen = sorted(_deal(dice, kills, {kind: mix[kind] for kind in kinds}), key=list(ALL_KINDS).index)
+    chosen = sorted(deal(dice, kills, {kind: mix[kind] for kind in kinds}), key=list(ALL_KINDS).index)
     ending = [kind for kind in chosen if ALL_KINDS[kind].ends_life]
     clustered = [kind for kind in chosen if ALL_KINDS[kind].cluster]
     living = [kind for kind in chosen if kind not in ending and kind not in clustered]
@@ -156,7 +156,7 @@ def _master(masters: Sequence[str], number: int, needs_cluster: bool) -> str:
     return masters[-1] if number % 3 == 1 else masters[0]
 
 
-def _deal(dice: random.Random, kills: int, weights: Mapping[str, int]) -> list[str]:
+def deal(dice: random.Random, kills: int, weights: Mapping[str, int]) -> list[str]:
     """Deal each kind in proportion to its weight, and the rest by largest remainder, with random ties."""
     total = sum(weights.values())
     shares = {kind: kills * weight / total for kind, weight in weights.items()}

@@ -2,52 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
 from rich.table import Table
 
-from chaos.plan import ALL_KINDS
 from chaos.progress import Outcome, Progress
-from chaos.rig import recovery
 
-_HEADS = ("fault", "count", "without a target", "recovery, s (median / max)", "driver exits")
-
-
-def rows(progress: Progress) -> list[tuple[str, ...]]:
-    by_kind: dict[str, list[Outcome]] = {kind: [] for kind in ALL_KINDS}
-    for outcome in progress.outcomes:
-        by_kind[outcome.kind].append(outcome)
-    return [
-        (
-            kind,
-            str(len(outcomes)),
-            str(sum(outcome.missed for outcome in outcomes)),
-            recovery(outcomes),
-            str(sum(bool(outcome.ended) for outcome in outcomes)),
-        )
-        for kind, outcomes in by_kind.items()
-        if outcomes
-    ]
+_HEADS = ("fault", "count", "without a target", "recovery, s (median / max)")
 
 
-def summary(progress: Progress) -> str:
-    state = f"{len(progress.violations)} violations" if progress.violations else "no violations"
-    over = "" if progress.finished or progress.violations else " so far"
-    records = f", {progress.total:,} records" if progress.total is not None else ""
-    return (
-        f"{len(progress.outcomes)} faults, {progress.drivers} drivers, {progress.epochs:,} epochs{records}, "
-        f"{progress.seconds / 60:.1f} minutes, {progress.left_behind} leftover processes: {state}{over}"
-    )
+@dataclass(frozen=True)
+class Report:
+    """A run of one job, whose drivers it counts, or of a service."""
+
+    progress: Progress
+    kinds: Iterable[str]
+    """The faults, in the order of their rows."""
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        return (*_HEADS, "driver exits") if self.progress.drivers else _HEADS
+
+    def rows(self) -> list[tuple[str, ...]]:
+        found = []
+        for kind in self.kinds:
+            outcomes = [outcome for outcome in self.progress.outcomes if outcome.kind == kind]
+            missed, exits = sum(each.missed for each in outcomes), sum(bool(each.ended) for each in outcomes)
+            if outcomes:
+                cells = (kind, str(len(outcomes)), str(missed), _recovery(outcomes), str(exits))
+                found.append(cells[: len(self.heads)])
+        return found
+
+    def summary(self) -> str:
+        progress = self.progress
+        state = f"{len(progress.violations)} violations" if progress.violations else "no violations"
+        over = "" if progress.finished or progress.violations else " so far"
+        facts = [f"{len(progress.outcomes)} faults"]
+        if progress.drivers:
+            facts += [f"{progress.drivers} drivers", f"{progress.epochs:,} epochs"]
+        if progress.total is not None:
+            facts.append(f"{progress.total:,} records")
+        facts.append(f"{progress.seconds / 60:.1f} minutes")
+        if progress.drivers:
+            facts.append(f"{progress.left_behind} leftover processes")
+        return f"{', '.join(facts)}: {state}{over}"
+
+    def table(self) -> Table:
+        result = Table(*self.heads, caption=self.summary())
+        for row in self.rows():
+            result.add_row(*row)
+        return result
+
+    def markdown(self, command: str) -> str:
+        lines = [f"`{command}`", "", f"| {' | '.join(self.heads)} |", "|---" * len(self.heads) + "|"]
+        lines += [f"| {' | '.join(row)} |" for row in self.rows()]
+        lines += ["", f"{self.summary()}."]
+        lines += [f"- {violation}" for violation in self.progress.violations]
+        return "\n".join(lines) + "\n"
 
 
-def table(progress: Progress) -> Table:
-    result = Table(*_HEADS, caption=summary(progress))
-    for row in rows(progress):
-        result.add_row(*row)
-    return result
-
-
-def markdown(progress: Progress, command: str) -> str:
-    lines = [f"`{command}`", "", f"| {' | '.join(_HEADS)} |", "|---|---|---|---|---|"]
-    lines += [f"| {' | '.join(row)} |" for row in rows(progress)]
-    lines += ["", f"{summary(progress)}."]
-    lines += [f"- {violation}" for violation in progress.violations]
-    return "\n".join(lines) + "\n"
+def _recovery(outcomes: list[Outcome]) -> str:
+    """Return the median and maximum time to the second epoch after a fault."""
+    times = [outcome.recovery_s for outcome in outcomes if outcome.recovery_s is not None]
+    return f"{median(times):.1f} / {max(times):.1f}" if times else "–"

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from statistics import median
 
 from chaos import storage_faults
 from chaos.damage import drop_replicas, lineages
@@ -383,9 +382,3 @@ def blind(outcomes: list[Outcome]) -> list[str]:
         if len(missed) >= _ENOUGH and sum(missed) * 2 > len(missed):
             found.append(f"{kind}: {sum(missed)} of {len(missed)} faults found no target; the rig is blind")
     return found
-
-
-def recovery(outcomes: list[Outcome]) -> str:
-    """Return the median and maximum time to the second epoch after a fault."""
-    times = [outcome.recovery_s for outcome in outcomes if outcome.recovery_s is not None]
-    return f"{median(times):.1f} / {max(times):.1f}" if times else "–"

@@ -1,0 +1,1 @@
+"""Many clients that poll the service."""
