@@ -1,17 +1,23 @@
-"""Every endpoint of the contract over HTTP: its status, and an answer that a strict client decodes."""
+"""The endpoints and types of the contract: in the code, and over HTTP with exactly the fields that clients expect."""
 
 from __future__ import annotations
 
+import json
+import types
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
 from fake_gateway import CHECKPOINT, COUNT, EXECUTOR, JOB, JOBS
 from http_service import OPEN, Service, multipart, served
+from rest_contract import CONTRACT, NULLABLE, TYPES, check_answer
 
 from penstock.driver.job_snapshot import Operation
+from penstock.rest import contract
 from penstock.rest.endpoints import ENDPOINTS, Endpoint
 
 TRIGGER = "e" * 32
@@ -24,6 +30,92 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/savepoint-disposal"): {"savepoint-path": "/savepoints/1"},
 }
 QUERIES = {("PATCH", "/jobs/:jobid"): "?mode=cancel", ("PATCH", "/jobs/:jobid/rescaling"): "?parallelism=3"}
+NAMES = {"VertexDetailsInfo": "messagesJobVertexDetailsInfo", "TaskManagersOverview": "taskmanagerTaskManagersInfo"}
+"""Types whose name in the contract is another one than in the code."""
+STRUCTS = {
+    NAMES.get(name, name): struct
+    for name, struct in vars(contract).items()
+    if isinstance(struct, type) and issubclass(struct, msgspec.Struct) and struct is not msgspec.Struct
+}
+OPTIONAL = {each.body for each in CONTRACT.values() if each.body} - {
+    "JobResourceRequirementsBody",
+    "SavepointDisposalRequest",
+}
+"""Request bodies whose fields can be left out."""
+SCALARS = {int: "i", float: "n", str: "s", bool: "b", Any: "any", msgspec.Raw: "RawJson"}
+
+
+def text_of(form: Any) -> str:
+    """Return a type of the code as the contract writes it."""
+    for name in ("JobState", "TaskState"):
+        if form == getattr(contract, name):
+            return name
+    origin, arguments = typing.get_origin(form), typing.get_args(form)
+    if origin is typing.Literal:
+        return "|".join(arguments)
+    if origin is list:
+        return f"[{text_of(arguments[0])}]"
+    if origin is dict:
+        return "{}" if arguments[1] is Any else f"{{*: {text_of(arguments[1])}}}"
+    if origin in (typing.Union, types.UnionType):
+        (present,) = [each for each in arguments if each is not type(None)]
+        return f"{text_of(present)}?"
+    return SCALARS[form] if form in SCALARS else NAMES.get(form.__name__, form.__name__)
+
+
+def test_the_endpoints_are_those_of_the_contract() -> None:
+    described = {
+        (each.method, each.path): (
+            each.status,
+            each.query,
+            each.multipart,
+            None if each.body is None else text_of(each.body),
+            text_of(each.answer),
+        )
+        for each in ENDPOINTS
+    }
+    assert len(described) == len(ENDPOINTS)
+    assert described == {
+        key: (each.status, each.query, each.multipart, each.body, each.answer) for key, each in CONTRACT.items()
+    }
+
+
+@pytest.mark.parametrize("name", STRUCTS)
+def test_a_type_has_the_fields_of_the_contract(name: str) -> None:
+    described = TYPES[name]
+    assert isinstance(described, dict)
+    optional = "?" if name in OPTIONAL | NULLABLE else ""
+    fields = {each.encode_name: text_of(each.type) for each in msgspec.structs.fields(STRUCTS[name])}
+    assert set(fields) == set(described)
+    for field, form in described.items():
+        # Ids are text, and the result of a job is any object.
+        allowed = {"any": ("s", "any"), "{*: any}": ("{}",)}.get(form, (form,))
+        assert fields[field] in [each + optional for each in allowed], field
+
+
+def test_the_states_are_those_of_the_contract() -> None:
+    for name in ("JobState", "TaskState"):
+        assert "|".join(typing.get_args(getattr(contract, name))) == TYPES[name]
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/jobs/:jobid/status", {}),
+        ("/jobs/:jobid/status", {"status": "RUNNING", "more": 1}),
+        ("/jobs/:jobid/status", {"status": "STARTED"}),
+        ("/jobs/:jobid/status", {"status": None}),
+        ("/jobs", {"jobs": [{"id": 1, "status": "RUNNING"}]}),
+        ("/jobs", {"jobs": None}),
+        ("/jars", {"address": "", "files": [{"id": "a", "name": "a", "uploaded": 1.5, "entry": []}]}),
+        ("/jars", {"address": "", "files": [{"id": "a", "name": "a", "uploaded": True, "entry": []}]}),
+        ("/jobs/:jobid/metrics", [{"id": "uptime", "value": "1"}]),
+        ("/jobs/:jobid/vertices/:vertexid/watermarks", [{"id": "0.currentInputWatermark", "value": 5}]),
+    ],
+)
+def test_the_check_of_an_answer_finds_what_a_strict_client_refuses(path: str, answer: Any) -> None:
+    with pytest.raises(AssertionError):
+        check_answer("GET", path, json.dumps(answer).encode())
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +165,7 @@ def test_every_endpoint_answers_as_the_contract_says(service: Service, endpoint:
         return
     assert answer.status == endpoint.status, answer.body
     assert answer.headers["content-type"] == "application/json"
-    msgspec.json.decode(answer.body, type=endpoint.answer, strict=True)
+    check_answer(endpoint.method, endpoint.path, answer.body)
     if endpoint.path == "/jars/:jarid":
         upload, headers = multipart("job.py", b"print()")
         service.ask("POST", "/jars/upload", upload, headers)
@@ -89,7 +181,25 @@ def test_reads_of_a_job_in_any_state_are_complete(service: Service, state: str) 
                 continue
             answer = service.get(path_of(service, endpoint, JOBS[state]))
             assert answer.status == endpoint.status, (endpoint.path, answer.body)
-            msgspec.json.decode(answer.body, type=endpoint.answer, strict=True)
+            check_answer("GET", endpoint.path, answer.body)
+
+
+METRICS = [each for each in ENDPOINTS if "get" in each.query]
+
+
+@pytest.mark.parametrize("endpoint", METRICS, ids=name_of)
+def test_metrics_that_are_asked_for_have_values(service: Service, endpoint: Endpoint) -> None:
+    path = path_of(service, endpoint)
+    names = [each["id"] for each in service.get(path).json]
+    answer = service.get(f"{path}?get={quote(','.join(names))}")
+    check_answer("GET", endpoint.path, answer.body, {"get": "all"})
+    if "agg" not in endpoint.query:
+        assert [each["id"] for each in answer.json] == names
+        return
+    assert answer.json
+    answer = service.get(f"{path}?get={quote(','.join(names))}&agg=min,skew")
+    check_answer("GET", endpoint.path, answer.body, {"get": "all", "agg": "min,skew"})
+    assert answer.json
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=name_of)
