@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from penstock.cluster.disposal import trigger_disposal
+from penstock.cluster.events import EventLog
 from penstock.cluster.gateway import ClusterState, Conflict, Event, LogFile, RunRequest, StoredProgram, Timeout
 from penstock.cluster.records import UnknownJob
 from penstock.common.job_client import JobClient
 from penstock.common.options.service import REST_TIMEOUT
-from penstock.common.wall_clock import now_ms
 from penstock.driver.commands import Commands, DescribableJob
 from penstock.driver.control_messages import Answer, Cancel, Operable, Poll, Request, Trigger
 from penstock.driver.job_snapshot import JobSnapshot, Operation
@@ -44,7 +44,7 @@ class ApplicationGateway:
         self._operations = Operations()
         self._lock = threading.Lock()
         """Held while events and snapshots change: jobs end in threads of the program."""
-        self._events: list[Event] = []
+        self._events = EventLog()
         self._awaited: set[str] = set()
         """Operations whose result no client has seen."""
 
@@ -99,10 +99,7 @@ class ApplicationGateway:
                 # The job has ended in the meantime.
                 return
             if snapshot.state != job.snapshot.state or job.until == 0.0:
-                details = {"state": snapshot.state, "name": snapshot.name}
-                number, at_ms = len(self._events) + 1, now_ms()
-                event = Event(number=number, at_ms=at_ms, kind="job-state", job=snapshot.id, details=details)
-                self._events.append(event)
+                self._events.add("job-state", snapshot.id, {"state": snapshot.state, "name": snapshot.name})
             job.snapshot, job.until = snapshot, until
 
     async def ask(self, job_id: str, request: Request) -> Answer:
@@ -173,7 +170,9 @@ class ApplicationGateway:
     async def events(self, after: int = -1) -> AsyncIterator[Event]:
         while True:
             self.jobs()
-            for event in self._events[max(after, 0) :]:
+            with self._lock:
+                found = self._events.since(after)
+            for event in found:
                 after = event.number
                 yield event
             await asyncio.sleep(_REUSE_S)

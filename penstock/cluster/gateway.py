@@ -81,7 +81,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     at_ms: int
     kind: str
-    """Such as `job-state`, `checkpoint`, `leader`."""
+    """`job-state`, `leader`, or `gap` where events are lost."""
     job: str = ""
     details: dict[str, str] = {}
 
@@ -180,7 +180,7 @@ class Gateway(Protocol):
         ...
 
     def events(self, after: int = -1) -> AsyncIterator[Event]:
-        """Yield the events after this number, as they happen."""
+        """Yield the events after this number, as they happen; an event `gap` stands for those that are not kept."""
         ...
 
     async def drain(self) -> None:
