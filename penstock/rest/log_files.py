@@ -13,7 +13,7 @@ from typing import BinaryIO
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from penstock.cluster.gateway import LogFile
 from penstock.rest import contract
@@ -28,6 +28,11 @@ _POLL_S = 0.25
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 _AUDIT = "audit.log"
 _ENDED = frozenset({"FINISHED", "FAILED", "CANCELED"})
+_NOT_KEPT = {
+    ".log": "This process writes its log to its standard error, and keeps no file with it.\n",
+    ".out": "This process keeps no file with its standard output.\n",
+}
+"""The Dispatcher has one file for both, and an application only the terminal of its user."""
 
 
 async def service_logs(service: Service, request: Request) -> contract.LogListInfo:
@@ -37,12 +42,12 @@ async def service_logs(service: Service, request: Request) -> contract.LogListIn
 
 async def service_log(service: Service, request: Request) -> Response:
     """GET /jobmanager/log."""
-    return await _text(service, request, _latest(await service.gateway.logs(""), ".log"))
+    return await _latest_text(service, request, await service.gateway.logs(""), ".log")
 
 
 async def service_stdout(service: Service, request: Request) -> Response:
     """GET /jobmanager/stdout."""
-    return await _text(service, request, _latest(await service.gateway.logs(""), ".out"))
+    return await _latest_text(service, request, await service.gateway.logs(""), ".out")
 
 
 async def service_log_by_name(service: Service, request: Request) -> Response:
@@ -57,12 +62,12 @@ async def executor_logs(service: Service, request: Request) -> contract.LogListI
 
 async def executor_log(service: Service, request: Request) -> Response:
     """GET /taskmanagers/:taskmanagerid/log."""
-    return await _text(service, request, _latest(await _of_executor(service, request), ".log"))
+    return await _latest_text(service, request, await _of_executor(service, request), ".log")
 
 
 async def executor_stdout(service: Service, request: Request) -> Response:
     """GET /taskmanagers/:taskmanagerid/stdout."""
-    return await _text(service, request, _latest(await _of_executor(service, request), ".out"))
+    return await _latest_text(service, request, await _of_executor(service, request), ".out")
 
 
 async def executor_log_by_name(service: Service, request: Request) -> Response:
@@ -83,16 +88,16 @@ async def job_log_by_name(service: Service, request: Request) -> Response:
 
 
 async def job_log_url(service: Service, request: Request) -> contract.LogUrlResponse:
-    """GET /jobs/:jobid/jobmanager/log-url."""
+    """GET /jobs/:jobid/jobmanager/log-url. A job without a log file has that of the service."""
     job = service.gateway.job(request.path_params["jobid"]).id
     latest = _latest(await service.gateway.logs(job), ".log")
-    return _url(request, f"/penstock/v1/jobs/{job}/logs/{latest.name}")
+    return _url(request, "/jobmanager/log" if latest is None else f"/penstock/v1/jobs/{job}/logs/{latest.name}")
 
 
 async def executor_log_url(service: Service, request: Request) -> contract.LogUrlResponse:
     """GET /jobs/:jobid/taskmanagers/:taskmanagerid/log-url."""
-    service.gateway.job(request.path_params["jobid"])
-    await _of_executor(service, request)
+    wanted = service.gateway.job(request.path_params["jobid"])
+    executor_of([wanted], request.path_params)
     return _url(request, f"/taskmanagers/{request.path_params['taskmanagerid']}/log")
 
 
@@ -119,11 +124,16 @@ def _named(files: Sequence[LogFile], name: str) -> LogFile:
     raise NotFound("No log file has this name.", fix="List the names with the path that ends in /logs.")
 
 
-def _latest(files: Sequence[LogFile], suffix: str) -> LogFile:
+def _latest(files: Sequence[LogFile], suffix: str) -> LogFile | None:
     found = [file for file in files if file.name.endswith(suffix) and file.name != _AUDIT]
-    if not found:
-        raise NotFound("No such log file exists.", fix="List the names with the path that ends in /logs.")
-    return max(found, key=lambda file: file.modified_ms)
+    return max(found, key=lambda file: file.modified_ms, default=None)
+
+
+async def _latest_text(service: Service, request: Request, files: Sequence[LogFile], suffix: str) -> Response:
+    latest = _latest(files, suffix)
+    if latest is None:
+        return PlainTextResponse(_NOT_KEPT[suffix], headers={"x-content-type-options": "nosniff"})
+    return await _text(service, request, latest)
 
 
 async def _text(service: Service, request: Request, log: LogFile, job: str = "") -> Response:

@@ -156,6 +156,20 @@ def test_the_last_savepoint_can_be_polled_after_the_job_has_ended(settings: dict
     assert found == [{"location": "/there/savepoint-1"}]
 
 
+@pytest.mark.parametrize("path", ["/jobmanager/log", "/jobmanager/stdout"])
+def test_a_program_reports_that_it_keeps_no_log_file(served: tuple[ApplicationGateway, RestClient], path: str) -> None:
+    _, client = served
+    assert b"keeps no file" in b"".join(client.text(path))
+
+
+def test_the_url_of_the_log_of_a_program_leads_to_an_answer(served: tuple[ApplicationGateway, RestClient]) -> None:
+    gateway, client = served
+    job = AJob()
+    gateway.attach(job, job)
+    url = client.get(f"/jobs/{JOB}/jobmanager/log-url", contract.LogUrlResponse).url
+    assert b"keeps no file" in b"".join(client.text(f"/{url.split('/', 3)[3]}"))
+
+
 def test_changes_of_the_state_are_events(served: tuple[ApplicationGateway, RestClient]) -> None:
     gateway, client = served
     job = AJob()

@@ -48,6 +48,20 @@ def test_the_url_of_a_log_leads_to_it(service: Service) -> None:
     assert service.get(url.removeprefix(prefix)).body.decode() == TEXT
 
 
+def test_output_that_is_in_no_file_is_not_an_error(service: Service) -> None:
+    os.unlink(service.folder / "logs" / "service.out")
+    answer = service.get("/jobmanager/stdout")
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+    assert "no file" in answer.body.decode()
+
+
+def test_an_executor_of_another_job_is_not_found(service: Service) -> None:
+    other = snapshot(JOBS["RESTARTING"], "RESTARTING", application="app-2")
+    service.gateway.by_id[other.id] = other
+    assert service.get(f"/jobs/{JOB}/taskmanagers/{EXECUTOR}/log-url").status == 200
+    assert service.get(f"/jobs/{other.id}/taskmanagers/{EXECUTOR}/log-url").status == 404
+
+
 @pytest.mark.parametrize(
     "name",
     [
