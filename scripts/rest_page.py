@@ -36,6 +36,10 @@ curl -H "Authorization: Bearer $(cat ~/.local/state/penstock/cluster/token)" htt
   under `/jobs/:jobid/savepoints/:triggerid`.
 - `…/metrics` lists the ids of metrics; with `get=a,b` it returns their values. The aggregating ones (`/jobs/metrics`,
   `/taskmanagers/metrics`, `…/subtasks/metrics`) also take `agg` (`min`, `max`, `avg`, `sum`, `skew`) and a selector.
+- `/jobs/:jobid/exceptions` also lists each attempt that was lost with its process, and the verdict on a job that
+  failed. The labels `attempt` and `restart` number the attempts of the cluster and the restarts of the strategy.
+- An event of `/penstock/v1/events` has a number, its id. A client resumes with `Last-Event-ID` or `after`. The event
+  `gap` stands for events that were dropped; look up the state of the jobs when you receive it.
 - Job ids and vertex ids have 32 lower-case hexadecimal digits.
 - `POST /jars/upload` takes a program as `.py`, `.zip` or `.whl`, and `POST /jars/:jarid/run` runs it. `entryClass`
   names the module. Flink's `org.apache.flink.client.python.PythonDriver` with `-py`, `-pym`, `-pyfs`, `-pyreq` and

@@ -16,21 +16,24 @@ from penstock.runtime.metrics import NOWHERE
 from penstock.runtime.plan import Chain
 from penstock.runtime.rows import Failure
 
-_KEPT = 32
+KEPT = 32
+"""Failures that a snapshot lists."""
 _LONGEST = 32_768
 """Characters of a stack trace. A record inside a message can have any length."""
 _ERROR = re.compile(r"([\w.]+)(?::|$)")
+_LAST_ERROR = re.compile(r"\nTraceback [^\n]*\n(?: [^\n]*\n)*([\w.]+)(?::|\n|$)")
 
 
 class FailureLog:
     """The last failures. Thread-safe."""
 
-    def __init__(self, parallelism: int, mask: Callable[[str], str]) -> None:
+    def __init__(self, parallelism: int, mask: Callable[[str], str], attempt: int = 0) -> None:
         """`parallelism`: the job's, which is shown as that of its sources. `mask` removes secrets from a text."""
+        self._attempt = attempt
         self._parallelism = parallelism
         self._mask = mask
         self._lock = threading.Lock()
-        self._failures: deque[ExceptionSnapshot] = deque(maxlen=_KEPT)
+        self._failures: deque[ExceptionSnapshot] = deque(maxlen=KEPT)
         self._count = 0
         self.culprit: tuple[int, int] | None = None
         """Chain and subtask of the last failure, if it belongs to one."""
@@ -56,6 +59,7 @@ class FailureLog:
             message=_cut(self._mask(str(error))),
             trace=_cut(self._mask(_trace(error, failure))),
             at_ms=at_ms,
+            attempt=self._attempt,
             restart=restart,
             task=task,
             host=place.host,
@@ -77,6 +81,12 @@ class FailureLog:
         """Return the last failures, oldest first, and how many older ones were dropped."""
         with self._lock:
             return list(self._failures), self._count - len(self._failures)
+
+
+def class_in_traceback(text: str) -> str:
+    """Return the class of the error that Python printed with a traceback; empty if the text has none."""
+    found = _LAST_ERROR.findall(f"\n{text}")
+    return found[-1] if found else ""
 
 
 def _name(error: BaseException, failure: Failure | None) -> str:

@@ -48,6 +48,8 @@ class JobFacts:
 
     id: str
     name: str
+    attempt: int = 0
+    """The attempt of the cluster, from 1; 0 for a program run by hand."""
     parallelism: int = 1
     batch: bool = False
     application: str = ""
@@ -92,7 +94,7 @@ class JobObserver:
         self._vertices = VertexLog(facts.parallelism)
         secrets = secrets_of(facts.configuration) | secrets_of(facts.parameters)
         self._mask: Callable[[str], str] = lambda text: masked_text(text, secrets)
-        self._failures = FailureLog(facts.parallelism, self._mask)
+        self._failures = FailureLog(facts.parallelism, self._mask, facts.attempt)
         self._graph: PhysicalGraph | None = None
         self._outlines: list[tuple[Chain, VertexSnapshot]] = []
         self._configuration = masked_settings(facts.configuration)
@@ -129,7 +131,7 @@ class JobObserver:
     def failed_before(self, failures: Sequence[RecordedFailure]) -> None:
         """Add the failures of earlier attempts of a cluster's job."""
         dropped = failures[0].number - 1 if failures else 0
-        self._failures.restore([each.exception for each in failures], dropped)
+        self._failures.restore([replace(each.exception, attempt=each.attempt) for each in failures], dropped)
 
     # -- the snapshot --------------------------------------------------------------------------------------------------
 

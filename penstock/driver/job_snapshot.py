@@ -196,14 +196,16 @@ class CheckpointFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExceptionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A failure of the job. Each caused a restart, or the end of the job."""
+    """A failure of the job, or the loss of its process. Each caused a restart, or the end of the job."""
 
     name: str
     message: str = ""
     trace: str = ""
     at_ms: int = 0
+    attempt: int = 0
+    """The attempt of the cluster, from 1; 0 for a program run by hand."""
     restart: int = 0
-    """How often the job had restarted before."""
+    """How often the restart strategy had restarted the job before."""
     task: str = ""
     """The vertex and subtask that failed, as in `Map (2/4)`; empty if the failure belongs to no task."""
     host: str = ""
@@ -288,6 +290,7 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
     state_since_ms: dict[str, int] = {}
     """When the job last entered each state."""
     restarts: int = 0
+    """How often the restart strategy or the cluster restarted the job."""
     reason: str = ""
     """Why the job failed or waits."""
     savepoint: str = ""

@@ -17,6 +17,7 @@ def job_facts(spark: SparkSession, spec: JobSpec, job: str) -> JobFacts:
     return JobFacts(
         id=job,
         name=spec.name,
+        attempt=0 if spec.assignment is None else spec.assignment.attempt,
         parallelism=spec.parallelism,
         batch=spec.single_epoch,
         application=str(spark.sparkContext.applicationId),

@@ -163,6 +163,8 @@ def test_every_read_of_the_service_has_the_fields_of_the_contract(service: RestR
     for endpoint in endpoints:
         read(service, endpoint)
     assert len(endpoints) == 13
+    for path in ("/jobmanager/log", "/jobmanager/stdout"):
+        assert service.answer("GET", path)[0] == 200
 
 
 @pytest.mark.parametrize(

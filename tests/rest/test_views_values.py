@@ -140,7 +140,9 @@ def test_exceptions_name_the_error_its_task_and_its_place_newest_first():
             job.push("fail").epoch()
         snapshot = job.snapshot()
     history = view("/exceptions", snapshot)["exceptionHistory"]
-    assert [each["failureLabels"] for each in history["entries"]] == [{"restart": str(n)} for n in (2, 1, 0)]
+    assert [each["failureLabels"] for each in history["entries"]] == [
+        {"attempt": "0", "restart": str(n)} for n in (2, 1, 0)
+    ]
     assert not history["truncated"]
     newest = history["entries"][0]
     assert newest["exceptionName"] == "ValueError"

@@ -100,7 +100,7 @@ def exceptions(job: JobSnapshot, params: PathParams, query: Query) -> JobExcepti
 
 
 def _failures(job: JobSnapshot) -> list[ExceptionSnapshot]:
-    """Return the failures of a job, oldest first. A job that never ran has only the reason for its end."""
+    """Return the failures of a job, oldest first. A job whose records cannot be read has only a reason."""
     if job.exceptions or job.state != "FAILED":
         return job.exceptions
     return [ExceptionSnapshot(name="PenstockError", message=job.reason, at_ms=max(0, job.ended_ms))]
@@ -118,7 +118,7 @@ def _exception(job: JobSnapshot, failure: ExceptionSnapshot, hosts: dict[str, st
         exception_name=failure.name,
         stacktrace=failure.trace or failure.message,
         timestamp=failure.at_ms,
-        failure_labels={"restart": str(failure.restart)},
+        failure_labels={"attempt": str(failure.attempt), "restart": str(failure.restart)},
         task_name=failure.task,
         endpoint=hosts.get(failure.executor) or failure.host,
         task_manager_id=taskmanager_id(job, failure.executor),
