@@ -133,6 +133,11 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         """Return the bytes stored for an operator: its bases and the deltas since."""
         return self.delta_bytes(uid) + sum(base.size for base in self.bases.get(uid, {}).values())
 
+    def operator_state_bytes(self) -> int:
+        """Return the bytes of all operator state, which every manifest contains."""
+        states = (shares for each in self.operators.values() for shares in each.operator_state.values())
+        return sum(len(element) for shares in states for elements in shares.by_subtask for element in elements)
+
     def delta_bytes(self, uid: str) -> int:
         return sum(self.since_base.get(uid, {}).values())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.checkpoint.manifest import Manifest
 from penstock.driver.job_snapshot import CheckpointSummary, TaskCheckpoint
@@ -24,12 +24,7 @@ def completed_tasks(
     duration_ms: int,
 ) -> list[TaskCheckpoint]:
     """Describe a completed checkpoint by vertex. `parallelism` is the job's."""
-    written: dict[int, dict[int, int]] = {chain.id: {} for chain in graph.chains}
-    for report in reports:
-        cells = written[report.chain]
-        number = subtask_of(graph.chains[report.chain], report.subtask, parallelism)
-        size = sum(delta.size for part in report.operators for delta in part.deltas)
-        cells[number] = cells.get(number, 0) + size
+    written = _written(graph, parallelism, reports)
     by_chain: dict[int, list[TaskMetrics]] = {}
     for task in measured:
         by_chain.setdefault(task.chain, []).append(task)
@@ -65,26 +60,68 @@ def completed_tasks(
 
 
 def unfinished_tasks(
-    graph: PhysicalGraph, parallelism: int, acknowledged: Iterable[tuple[int, int]]
+    graph: PhysicalGraph,
+    parallelism: int,
+    reports: Iterable[Report],
+    acknowledged: Mapping[tuple[int, int], int],
+    triggered_at: int,
 ) -> list[TaskCheckpoint]:
-    """Describe a checkpoint that only these (chain, subtask) have acknowledged."""
-    arrived: dict[int, set[int]] = {}
-    for number, subtask in acknowledged:
-        arrived.setdefault(number, set()).add(subtask_of(graph.chains[number], subtask, parallelism))
+    """Describe a checkpoint that only some tasks have acknowledged.
+
+    `acknowledged`: milliseconds after the trigger, by chain and subtask. `triggered_at`: milliseconds since 1970.
+    """
+    arrived: dict[int, dict[int, int]] = {chain.id: {} for chain in graph.chains}
+    for (chain_id, task), after_ms in acknowledged.items():
+        cells, number = arrived[chain_id], subtask_of(graph.chains[chain_id], task, parallelism)
+        cells[number] = max(after_ms, cells.get(number, 0))
+    written = _written(graph, parallelism, reports)
     tasks = []
     for chain in graph.chains:
-        subtasks, got = parallelism_of(chain, parallelism), arrived.get(chain.id, set())
+        subtasks, got, sizes = parallelism_of(chain, parallelism), arrived[chain.id], written[chain.id]
         # Spark can read a source in fewer tasks than its parallelism. They report together.
         done = bool(got) if chain.source_uid is not None else False
-        missing = [] if done else [number for number in range(subtasks) if number not in got]
-        tasks.append(TaskCheckpoint(vertex=vertex_id(chain), subtasks=subtasks, missing=missing))
+        last = max(got.values(), default=0)
+        tasks.append(
+            TaskCheckpoint(
+                vertex=vertex_id(chain),
+                subtasks=subtasks,
+                missing=[] if done else [number for number in range(subtasks) if number not in got],
+                latest_ack_ms=triggered_at + last if got else -1,
+                checkpointed_bytes=sum(sizes.values()),
+                duration_ms=last,
+                checkpointed=summary(list(sizes.values())),
+                duration=summary(list(got.values())),
+            )
+        )
     return tasks
 
 
+def _written(graph: PhysicalGraph, parallelism: int, reports: Iterable[Report]) -> dict[int, dict[int, int]]:
+    """Return the bytes of state that tasks have reported, by chain and subtask."""
+    written: dict[int, dict[int, int]] = {chain.id: {} for chain in graph.chains}
+    for report in reports:
+        cells = written[report.chain]
+        number = subtask_of(graph.chains[report.chain], report.subtask, parallelism)
+        cells[number] = cells.get(number, 0) + reported_bytes(report)
+    return written
+
+
+def reported_bytes(report: Report) -> int:
+    """Return the bytes of state that a task wrote: changes of keyed state, and complete operator state."""
+    deltas = sum(delta.size for part in report.operators for delta in part.deltas)
+    states = (share for part in report.operators for share in part.operator_state.values())
+    return deltas + sum(len(element) for share in states for element in share.elements)
+
+
 def _state_by_subtask(chain: Chain, subtasks: int, manifest: Manifest) -> list[int]:
-    """Return the bytes of keyed state by subtask. A block that several share counts by their numbers of key groups."""
+    """Return the bytes of state by subtask. A block that several share counts by their numbers of key groups."""
     shares = [0.0] * subtasks
     for operator in chain.operators:
+        stored = manifest.operators.get(operator.uid)
+        for state in stored.operator_state.values() if stored is not None else ():
+            # Spark can read a source in more tasks than its parallelism.
+            for number, elements in enumerate(state.by_subtask):
+                shares[number % subtasks] += sum(map(len, elements))
         blocks = {block: base.size for block, base in manifest.bases.get(operator.uid, {}).items()}
         for block, size in manifest.since_base.get(operator.uid, {}).items():
             blocks[block] = blocks.get(block, 0) + size

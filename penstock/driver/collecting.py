@@ -56,7 +56,10 @@ class Collector:
             instruction = self._coordinator.handle(AllIn(epoch, self._clocks.ticks()))
             if isinstance(instruction, Publish):
                 break
-            self._checkpoints.add_failed(instruction, graph, triggered_at, self._clocks.elapsed_ms(started))
+            current = self._coordinator.current
+            acknowledged = {} if current is None else current.acknowledged_after()
+            elapsed_ms = self._clocks.elapsed_ms(started)
+            self._checkpoints.add_failed(instruction, graph, acknowledged, triggered_at, elapsed_ms)
             on_abort(instruction)
             attempts += 1
             if attempts > self._tolerated(instruction):

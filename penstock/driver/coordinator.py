@@ -124,6 +124,10 @@ class CheckpointAttempt:
     """Whether all reports are in and agree, so that only publication can follow."""
     ended_at: int | None = None
 
+    def acknowledged_after(self) -> dict[tuple[int, int], int]:
+        """Return how long after the trigger each task acknowledged. Can be called from any thread."""
+        return {who: max(0, at - self.triggered_at) for who, at in self.acknowledged_at.copy().items()}
+
 
 class Coordinator:
     """All transitions go through `handle`. `timeout_ms` covers trigger to publication."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 
@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.checkpoint.manifest import Manifest
-from penstock.driver.checkpoint_tasks import completed_tasks, unfinished_tasks
+from penstock.driver.checkpoint_tasks import completed_tasks, reported_bytes, unfinished_tasks
 from penstock.driver.clock import DriverClocks
 from penstock.driver.coordinator import Abort, CheckpointAttempt, CheckpointStatus
 from penstock.driver.job_snapshot import TaskCheckpoint
@@ -58,7 +58,7 @@ class CheckpointStatistics(msgspec.Struct, frozen=True, kw_only=True):
     operators: list[OperatorCheckpoint] = []
     failure: str | None = None
     tasks: list[TaskCheckpoint] = []
-    """By vertex; empty for a savepoint, which needs no task."""
+    """By vertex; for a savepoint, those of the checkpoint that it was made from."""
     savepoint: bool = False
     ends_job: bool = False
     """Whether the job stops with this savepoint."""
@@ -103,35 +103,46 @@ class CheckpointLog:
         self.restored_first = not manifest.parent
         self.restores += 1
 
-    def add_failed(self, abort: Abort, graph: PhysicalGraph, triggered_at: int, duration_ms: int) -> None:
+    def add_failed(
+        self,
+        abort: Abort,
+        graph: PhysicalGraph,
+        acknowledged: Mapping[tuple[int, int], int],
+        triggered_at: int,
+        duration_ms: int,
+    ) -> None:
+        """Add a checkpoint that tasks acknowledged this many milliseconds after its trigger."""
         self.failed += 1
-        arrived = ((report.chain, report.subtask) for report in abort.reports)
         self.latest_failed = CheckpointStatistics(
             id=abort.epoch,
             status=abort.status.value,
             failure=abort.reason,
             triggered_at=triggered_at,
             duration_ms=duration_ms,
-            tasks=unfinished_tasks(graph, self._parallelism, arrived),
+            delta_bytes=sum(map(reported_bytes, abort.reports)),
+            tasks=unfinished_tasks(graph, self._parallelism, abort.reports, acknowledged, triggered_at),
         )
         self.recent.append(self.latest_failed)
 
     def in_progress(self, current: CheckpointAttempt, graph: PhysicalGraph) -> CheckpointStatistics:
         """Describe a checkpoint that some tasks have acknowledged so far. Can be called from any thread."""
         age = max(0, self._clocks.ticks() - current.triggered_at)
+        triggered_at, reports = self._clocks.now_ms() - age, list(current.reports)
         return CheckpointStatistics(
             id=current.epoch,
             status=CheckpointStatus.TRIGGERED.value,
-            triggered_at=self._clocks.now_ms() - age,
+            triggered_at=triggered_at,
             duration_ms=age,
-            tasks=unfinished_tasks(graph, self._parallelism, list(current.acknowledged_at)),
+            delta_bytes=sum(map(reported_bytes, reports)),
+            tasks=unfinished_tasks(graph, self._parallelism, reports, current.acknowledged_after(), triggered_at),
         )
 
     @contextmanager
     def saving(self, manifest: Manifest, ends_job: bool) -> Iterator[Callable[[str], None]]:
         """Log a savepoint that the body makes of this checkpoint. The body passes its path to the yielded function."""
         started, number = self._clocks.monotonic(), next(self._savepoint_numbers)
-        state = sum(manifest.state_bytes(uid) for uid in manifest.keyed())
+        state = _state_bytes(manifest)
+        parts = self._parts_of(manifest.id)
         begun = CheckpointStatistics(
             id=manifest.id,
             status=CheckpointStatus.TRIGGERED.value,
@@ -140,6 +151,7 @@ class CheckpointLog:
             # A savepoint holds the complete state.
             delta_bytes=state,
             state_bytes=state,
+            tasks=[_part_of_savepoint(each) for each in parts],
             savepoint=True,
             ends_job=ends_job,
         )
@@ -155,7 +167,14 @@ class CheckpointLog:
             raise
         finally:
             self.savepoints_in_progress.pop(number)
-            self.savepoints.append(replace(ended, duration_ms=self._clocks.elapsed_ms(started)))
+            took = self._clocks.elapsed_ms(started)
+            tasks = [_part_of_savepoint(each, begun.triggered_at, took) for each in parts] if paths else ended.tasks
+            self.savepoints.append(replace(ended, duration_ms=took, tasks=tasks))
+
+    def _parts_of(self, checkpoint: int) -> list[TaskCheckpoint]:
+        """Return the vertices of a completed checkpoint, if it is known."""
+        completed = self.latest_completed
+        return completed.tasks if completed is not None and completed.id == checkpoint else []
 
     def add_completed(
         self,
@@ -197,9 +216,28 @@ class CheckpointLog:
             status=CheckpointStatus.COMPLETED.value,
             triggered_at=triggered_at,
             duration_ms=duration_ms,
-            delta_bytes=sum(each.delta_bytes for each in operators),
-            state_bytes=sum(manifest.state_bytes(uid) for uid in manifest.keyed()),
+            delta_bytes=sum(map(reported_bytes, reports)),
+            state_bytes=_state_bytes(manifest),
             operators=operators,
             tasks=completed_tasks(graph, self._parallelism, manifest, reports, measured, triggered_at, duration_ms),
         )
         self.recent.append(self.latest_completed)
+
+
+def _state_bytes(manifest: Manifest) -> int:
+    return sum(manifest.state_bytes(uid) for uid in manifest.keyed()) + manifest.operator_state_bytes()
+
+
+def _part_of_savepoint(task: TaskCheckpoint, triggered_at: int = -1, duration_ms: int = -1) -> TaskCheckpoint:
+    """Return the part of a vertex in a savepoint, which the driver writes for all tasks; pending without a duration."""
+    part = TaskCheckpoint(
+        vertex=task.vertex,
+        subtasks=task.subtasks,
+        state_bytes=task.state_bytes,
+        state=task.state,
+        checkpointed_bytes=task.state_bytes,
+        checkpointed=task.state,
+    )
+    if duration_ms < 0:
+        return replace(part, missing=list(range(task.subtasks)))
+    return replace(part, latest_ack_ms=triggered_at + duration_ms, duration_ms=duration_ms)

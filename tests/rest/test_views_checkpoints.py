@@ -7,6 +7,9 @@ import threading
 import pytest
 from snapshot_jobs import WORDS, harness, program, vertex_id, view
 
+from penstock.common import Types
+from penstock.datastream import CheckpointedFunction, KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
+from penstock.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.driver.job_snapshot import JobSnapshot
 from penstock.testing import JobHarness
@@ -91,6 +94,105 @@ def test_a_failed_checkpoint_shows_who_acknowledged_it(job):
     assert "cannot parse this" in failed["failure_message"]
     assert failed["failure_timestamp"] >= failed["trigger_timestamp"]
     assert failed["num_acknowledged_subtasks"] < failed["num_subtasks"] == 6
+
+
+class Fussy(KeyedProcessFunction):
+    def open(self, runtime_context):
+        self.last = runtime_context.get_state(ValueStateDescriptor("last", str))
+
+    def process_element(self, value, ctx):
+        if value == "fail":
+            raise ValueError("cannot keep this")
+        self.last.update(value)
+        yield value
+
+
+def test_a_failed_checkpoint_has_the_times_and_sizes_of_the_tasks_that_acknowledged_it():
+    env = StreamExecutionEnvironment.get_execution_environment()
+    stream = env.from_collection([]).uid("in").key_by(lambda word: word).process(Fussy()).uid("last")
+    with JobHarness(stream, parallelism=8) as job:
+        job.set_clock(1000)
+        job.set_pace(0.01, "in")
+        with pytest.raises(UserFunctionFailed):
+            job.push("fail", *map(str, range(30))).epoch()
+        snapshot = job.snapshot()
+    failed = view("/checkpoints", snapshot)["latest"]["failed"]
+    tasks = view("/checkpoints/details/:checkpointid", snapshot, checkpointid="1")["tasks"]
+    read, kept = tasks[vertex_id(snapshot, "in")], tasks[vertex_id(snapshot, "last")]
+    assert read["num_acknowledged_subtasks"] == 8
+    assert 0 < kept["num_acknowledged_subtasks"] < 8
+    for task in (read, kept):
+        assert 0 < task["end_to_end_duration"] <= failed["end_to_end_duration"]
+        assert task["latest_ack_timestamp"] == failed["trigger_timestamp"] + task["end_to_end_duration"]
+    assert failed["latest_ack_timestamp"] == kept["latest_ack_timestamp"]
+    assert failed["checkpointed_size"] == kept["checkpointed_size"] > 0
+
+
+class Listed(MapFunction, CheckpointedFunction):
+    """Keeps its records in operator state."""
+
+    def initialize_state(self, context):
+        self.kept = context.get_operator_state_store().get_list_state(ListStateDescriptor("kept", Types.STRING()))
+
+    def snapshot_state(self, context):
+        pass
+
+    def map(self, value):
+        self.kept.add(value)
+        return value
+
+
+def test_the_sizes_of_a_checkpoint_include_operator_state():
+    env = StreamExecutionEnvironment.get_execution_environment()
+    stream = env.from_collection([]).uid("in").rebalance().map(Listed()).uid("listed")
+    with JobHarness(stream, parallelism=2) as job:
+        sizes = []
+        for word in ("a" * 500, "b" * 700):
+            job.push(word).epoch()
+            snapshot = job.snapshot()
+            latest = view("/checkpoints", snapshot)["latest"]["completed"]
+            details = view("/checkpoints/details/:checkpointid", snapshot, checkpointid=str(latest["id"]))
+            task = details["tasks"][vertex_id(snapshot, "listed")]
+            assert (task["checkpointed_size"], task["state_size"]) == (
+                latest["checkpointed_size"],
+                latest["state_size"],
+            )
+            # A manifest contains all operator state.
+            assert latest["checkpointed_size"] == latest["state_size"]
+            sizes.append(latest["state_size"])
+        assert 500 <= sizes[0] < 600
+        assert 1200 <= sizes[1] < 1400
+        path = "/checkpoints/details/:checkpointid/subtasks/:vertexid"
+        parts = view(path, snapshot, checkpointid="2", vertexid=vertex_id(snapshot, "listed"))
+        assert parts["summary"]["state_size"]["max"] + parts["summary"]["state_size"]["min"] == sizes[1]
+
+
+def test_a_savepoint_has_the_tasks_of_its_checkpoint(job, tmp_path):
+    job.push(*WORDS).epoch()
+    job.savepoint(tmp_path)
+    snapshot = job.snapshot()
+    saved = next(each for each in snapshot.checkpoints.history if each.savepoint)
+    assert (saved.subtasks, saved.acknowledged) == (6, 6)
+    assert [task.vertex for task in saved.tasks] == [vertex.id for vertex in snapshot.vertices]
+    assert sum(task.state_bytes for task in saved.tasks) == saved.state_bytes == saved.checkpointed_bytes > 0
+    assert {task.latest_ack_ms for task in saved.tasks} == {saved.latest_ack_ms}
+    assert saved.latest_ack_ms == saved.triggered_ms + saved.duration_ms
+
+
+def test_no_task_has_acknowledged_a_savepoint_that_is_being_written(job):
+    job.push(*WORDS).epoch()
+    with job._driver.pinned_last() as (manifest, _), job.checkpoints.saving(manifest, ends_job=False) as completed:
+        under_way = next(each for each in job.snapshot().checkpoints.history if each.savepoint)
+        assert (under_way.status, under_way.subtasks, under_way.acknowledged) == ("IN_PROGRESS", 6, 0)
+        completed("/savepoints/1")
+    with (
+        pytest.raises(OSError),
+        job._driver.pinned_last() as (manifest, _),
+        job.checkpoints.saving(manifest, ends_job=False),
+    ):
+        raise OSError("the disk is full")
+    failed = job.snapshot().checkpoints.latest_failed
+    assert (failed.subtasks, failed.acknowledged, failed.failure) == (6, 0, "the disk is full")
 
 
 def test_the_history_is_capped_and_newest_first(job):
