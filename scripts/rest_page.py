@@ -45,6 +45,8 @@ curl -H "Authorization: Bearer $(cat ~/.local/state/penstock/cluster/token)" htt
   names the module. Flink's `org.apache.flink.client.python.PythonDriver` with `-py`, `-pym`, `-pyfs`, `-pyreq` and
   `-pyarch` among the arguments is understood. The claim mode `LEGACY` has the meaning of `NO_CLAIM`. `POST /jobs` takes
   Java's job graphs and is refused.
+- Of an executor in another JVM, Spark reports only the highest use of memory so far, which `heapUsed` and
+  `heapCommitted` show. `timeSinceLastHeartbeat` is the last time at which the job asked Spark for its executors.
 - Values that have no meaning on Spark are 0 or empty: memory other than heap and physical memory, `dataPort`,
   `jmxPort`, `alignment_buffered`, `processed_data`, `persisted_data`, `savepointFormat`, `slotSharingGroupId`, the
   history of rescales, and the threads and flame graphs of executors.

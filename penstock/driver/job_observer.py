@@ -90,6 +90,7 @@ class JobObserver:
         self._state = JobStatus.CREATED.name
         self._states = {JobStatus.CREATED.name: self._started_ms}
         self._tasks = {"CREATED": self._started_ms}
+        self._waits = False
         self._ended_ms = -1
         self._vertices = VertexLog(facts.parallelism)
         secrets = secrets_of(facts.configuration) | secrets_of(facts.parameters)
@@ -115,9 +116,17 @@ class JobObserver:
             if phase is Phase.RECOVERING and "INITIALIZING" in self._tasks:
                 # Another attempt begins.
                 self._tasks = {"CREATED": now}
-            self._tasks.setdefault(task_state(phase, status, waits=False), now)
+            self._tasks.setdefault(task_state(phase, status, self._waits), now)
             if phase is Phase.ENDED:
                 self._ended_ms = now
+
+    def waits_for_slots(self, waits: bool) -> None:
+        """Note that the job, between two epochs, begins to wait for slots, or has them."""
+        with self._lock:
+            self._waits = waits
+            if waits:
+                self._tasks.pop("RUNNING", None)
+            self._tasks["SCHEDULED" if waits else "RUNNING"] = self._now()
 
     def completed(self, driver: EpochDriver, epoch: MeasuredEpoch) -> None:
         """Add a completed epoch."""
@@ -175,7 +184,9 @@ class JobObserver:
             parameters=self._parameters,
             restart_strategy=facts.restart_strategy,
             slots=slots,
-            executors=[replace(each, physical_memory=memory.get(each.id, 0)) for each in self._executors()],
+            executors=[
+                replace(each, physical_memory=memory.get(each.id, each.physical_memory)) for each in self._executors()
+            ],
         )
 
     @staticmethod
@@ -224,7 +235,7 @@ class JobObserver:
                     totals=totals,
                     metrics={f"{uid}.{name}": cells for (uid, name), cells in values.items()},
                     driver_metrics={name: value for (uid, name), value in gauges.items() if uid == outline.uid}
-                    | self._stage_metrics(chain.level),
+                    | self._stage_metrics(chain.level, runs=state == "RUNNING"),
                     counters={
                         f"{uid}.{name}": [None if cell is None else int(cell) for cell in cells]
                         for (uid, name), cells in values.items()
@@ -234,12 +245,12 @@ class JobObserver:
             )
         return vertices
 
-    def _stage_metrics(self, level: int) -> dict[str, Number]:
+    def _stage_metrics(self, level: int, runs: bool) -> dict[str, Number]:
         """Return how much of a second the stage of this level took in the last cycle. It tells which one is slow."""
         epochs = self._vertices.epochs()
         if not epochs or epochs[-1].cycle_ms <= 0 or level >= len(epochs[-1].stages_ms) - 1:
             return {}
-        return {"stageTimeMsPerSecond": 1000 * epochs[-1].stages_ms[level] / epochs[-1].cycle_ms}
+        return {"stageTimeMsPerSecond": 1000 * epochs[-1].stages_ms[level] / epochs[-1].cycle_ms if runs else 0.0}
 
     def _values_of(
         self,

@@ -60,10 +60,12 @@ class Slots:
         settings: SlotSettings,
         pause: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
+        on_wait: Callable[[bool], None] = lambda waits: None,
     ) -> None:
         """`graph` returns the current graph, because the job can be rescaled while it waits.
 
-        `available` returns the engine's slots. `pause` waits a moment and returns whether to continue.
+        `available` returns the engine's slots. `pause` waits a moment and returns whether to continue. `on_wait` is
+        called when the job begins to wait, and when it no longer does.
         """
         self._job = job
         self._graph = graph
@@ -71,6 +73,7 @@ class Slots:
         self._settings = settings
         self._pause = pause
         self._clock = clock
+        self._on_wait = on_wait
         self._lock = threading.Lock()
         self._short_since: float | None = None
         self.needed = self.available = 0
@@ -100,12 +103,16 @@ class Slots:
             if self.available >= self.needed:
                 if self._short_since is not None:
                     _logger.info("Job '%s' now has the %d slots it needs.", self._job, self.needed)
-                self._short_since = None
+                waited, self._short_since = self.waits, None
+                if waited:
+                    self._on_wait(False)
                 return True
             now = self._clock()
             if self._short_since is None:
                 self._short_since = now
                 self._warn(graph)
+                if self.waits:
+                    self._on_wait(True)
             if not self._settings.wait:
                 return True
             if (now - self._short_since) * 1000 >= self._settings.timeout_ms:

@@ -20,6 +20,9 @@ _WITHOUT_PROCESS = {
     "FINISHED": "FINISHED",
 }
 """The states of tasks whose process did not report the state of the job."""
+_NO_RATES = dict.fromkeys(
+    ("busy", "backpressured", "records_in_rate", "records_out_rate", "bytes_in_rate", "bytes_out_rate"), 0.0
+)
 
 
 def task_state(phase: Phase, status: JobStatus, waits: bool) -> str:
@@ -63,7 +66,7 @@ def with_job_state(snapshot: JobSnapshot, state: str, since_ms: int) -> JobSnaps
 def _vertex_in(vertex: VertexSnapshot, state: str) -> VertexSnapshot:
     """Return a vertex with its tasks in this state. Tasks that have ended keep theirs, unless they start again."""
     kept = _TERMINAL if state != "CREATED" else frozenset()
-    subtasks = [each if each.state in kept else replace(each, state=state) for each in vertex.subtasks]
+    subtasks = [each if each.state in kept else replace(each, state=state, **_NO_RATES) for each in vertex.subtasks]
     states = [each.state for each in subtasks] or [state]
     return replace(
         vertex,

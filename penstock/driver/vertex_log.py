@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.driver.epoch_steps import MeasuredEpoch
@@ -26,6 +26,7 @@ from penstock.runtime.watermarks import LEAST
 
 _EPOCHS_KEPT = 60
 """Epochs that a snapshot lists."""
+_NO_RATES = (0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class _Cell:
     backpressured_ms: float = 0.0
     busy: float = 0.0
     backpressured: float = 0.0
-    rates: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    rates: tuple[float, float, float, float] = _NO_RATES
     watermark: int | None = None
 
     def count(self, work: _Work, cycle_ms: float, busy: float, pressure: float) -> None:
@@ -55,7 +56,9 @@ class _Cell:
         self.idle_ms += max(0.0, 1 - busy - pressure) * cycle_ms
 
     def snapshot(self, state: str) -> SubtaskSnapshot:
-        records_in_rate, records_out_rate, bytes_in_rate, bytes_out_rate = self.rates
+        """Return the subtask in this state. Only a running one has rates."""
+        runs = state == "RUNNING"
+        records_in_rate, records_out_rate, bytes_in_rate, bytes_out_rate = self.rates if runs else _NO_RATES
         return SubtaskSnapshot(
             state=state,
             host=self.place.host,
@@ -67,8 +70,8 @@ class _Cell:
             busy_ms=self.busy_ms,
             idle_ms=self.idle_ms,
             backpressured_ms=self.backpressured_ms,
-            busy=self.busy,
-            backpressured=self.backpressured,
+            busy=self.busy if runs else 0.0,
+            backpressured=self.backpressured if runs else 0.0,
             records_in_rate=records_in_rate,
             records_out_rate=records_out_rate,
             bytes_in_rate=bytes_in_rate,
@@ -142,8 +145,7 @@ class VertexLog:
             for chain in graph.chains:
                 pressure = float(gauges.get((first_uid(chain), BACK_PRESSURE), 0.0))
                 self._add(chain, work[chain.id], cycle_ms, busy, pressure)
-            for report in epoch.collected.reports:
-                self._see_watermark(graph.chains[report.chain], report)
+            self._see_watermarks(graph, epoch.collected.reports)
             self._epochs.append(
                 EpochSnapshot(
                     number=epoch.statistics.number,
@@ -183,18 +185,20 @@ class VertexLog:
             cell.count(done, cycle_ms, cell.busy, pressure)
             vertex.totals.count(done, cycle_ms, cell.busy, pressure)
 
-    def _see_watermark(self, chain: Chain, report: Report) -> None:
-        uid = chain.operators[0].uid if chain.source_uid is None else None
-        marks = [
-            mark
-            for operator, by_split in report.watermarks.items()
-            if uid is None or operator == uid
-            for mark in by_split.values()
-        ]
-        lowest = min(marks, default=LEAST)
-        if lowest != LEAST:
-            cell = self._vertices[chain.id].cells[subtask_of(chain, report.subtask, self._parallelism)]
-            cell.watermark = lowest
+    def _see_watermarks(self, graph: PhysicalGraph, reports: Iterable[Report]) -> None:
+        """Take over the watermarks of an epoch. Several tasks of a source can count for one subtask."""
+        lowest: dict[tuple[int, int], int] = {}
+        for report in reports:
+            chain = graph.chains[report.chain]
+            uid = chain.operators[0].uid if chain.source_uid is None else None
+            where = chain.id, subtask_of(chain, report.subtask, self._parallelism)
+            for operator, by_split in report.watermarks.items():
+                if uid is None or operator == uid:
+                    for mark in by_split.values():
+                        lowest[where] = min(mark, lowest.get(where, mark))
+        for (number, subtask), mark in lowest.items():
+            if mark != LEAST:
+                self._vertices[number].cells[subtask].watermark = mark
 
     def read(self, chain: Chain, states: list[str]) -> tuple[list[SubtaskSnapshot], SubtaskSnapshot]:
         """Return the subtasks of a chain, which are in these states, and their sums."""

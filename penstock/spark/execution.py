@@ -84,8 +84,9 @@ class JobExecution:
         self._engine = SparkEngine(spark, spec.physical, spec.settings.timeout_ms, self._stop_if_given_up)
         self._engine.ship(self.life.generation)
         self._query = EpochQuery(spark, spec, self._engine)
+        waits = self.observer.waits_for_slots
         self._slots = Slots(
-            spec.name, lambda: self.driver.graph, slot_counter(spark), spec.slots, self._pause_for_slots
+            spec.name, lambda: self.driver.graph, slot_counter(spark), spec.slots, self._pause_for_slots, on_wait=waits
         )
         self.lineage = self._open_lineage()
         self._probe = crash_probe("driver", lambda: self.driver.number)

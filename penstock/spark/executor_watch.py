@@ -75,6 +75,7 @@ class ExecutorWatch:
             try:
                 self._known = list_executors(self._spark)
             except Exception:  # a JVM that is gone raises anything; the job's thread notices it
+                self._known = []
                 return
             if self._ended.wait(_SECONDS):
                 return

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -12,18 +14,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.checkpoint.manifest import BaseHandle, Manifest
+from penstock.common import WatermarkStrategy
 from penstock.common.job import JobStatus
+from penstock.common.watermark_strategy import TimestampAssigner
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.driver.assignment import RecordedFailure
 from penstock.driver.checkpoint_tasks import completed_tasks, summary, unfinished_tasks
 from penstock.driver.instructions import JobFailure, JobTraits
-from penstock.driver.job_snapshot import JobSnapshot
+from penstock.driver.job_observer import JobFacts, JobObserver
+from penstock.driver.job_snapshot import ExceptionSnapshot, ExecutorSnapshot, JobSnapshot
 from penstock.driver.life_cycle import LifeCycle, Phase
 from penstock.driver.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, describe_strategy
 from penstock.driver.vertices import subtask_of, vertex_id
 from penstock.graph.physical import PhysicalGraph
+from penstock.rest.views.shared import status_durations
 from penstock.runtime.plan import Chain, ChainedOperator
+from penstock.spark import executor_watch
+from penstock.spark.executor_watch import ExecutorWatch
 from penstock.state.key_groups import block_count
 from penstock.testing import JobHarness
+
+
+class Itself(TimestampAssigner):
+    def extract_timestamp(self, value, record_timestamp):
+        return value
 
 
 def chain(number: int, level: int, parallelism: int, max_parallelism: int = 128) -> Chain:
@@ -89,8 +103,103 @@ def test_a_source_has_a_fixed_parallelism_however_many_tasks_read_it():
     source = chain(0, 0, 0)
     assert [subtask_of(source, task, 3) for task in range(7)] == [0, 1, 2, 0, 1, 2, 0]
     graph = PhysicalGraph(chains=[source, chain(1, 1, 2)], edges=[], levels=[[0], [1]])
-    tasks = unfinished_tasks(graph, 3, [(0, 5), (1, 1)])
+    tasks = unfinished_tasks(graph, 3, [], {(0, 5): 7, (1, 1): 9}, 1000)
     assert [(task.subtasks, task.missing) for task in tasks] == [(3, []), (2, [0])]
+    assert [(task.latest_ack_ms, task.duration_ms) for task in tasks] == [(1007, 7), (1009, 9)]
+
+
+def test_a_vertex_that_has_not_acknowledged_has_no_time_of_its_last_acknowledgement():
+    graph = PhysicalGraph(chains=[chain(0, 0, 0), chain(1, 1, 2)], edges=[], levels=[[0], [1]])
+    tasks = unfinished_tasks(graph, 3, [], {(0, 0): 7}, 1000)
+    assert [(task.latest_ack_ms, task.duration_ms) for task in tasks] == [(1007, 7), (-1, 0)]
+
+
+@pytest.mark.parametrize("records", [(5000, 100), (100, 5000)])
+def test_the_watermark_of_a_source_is_the_lowest_of_the_tasks_that_count_for_a_subtask(records):
+    env = StreamExecutionEnvironment.get_execution_environment()
+    times = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Itself())
+    stream = env.from_collection([]).uid("in").assign_timestamps_and_watermarks(times).uid("timed")
+    with JobHarness(stream.key_by(str).map(str).uid("text"), parallelism=1) as job:
+        job.set_partitions(2)
+        job.push(*records).epoch()
+        assert job.snapshot().vertices[0].subtasks[0].watermark == 99
+
+
+def test_a_job_that_waits_for_slots_does_not_run():
+    now = [1.0]
+    observer = JobObserver(JobFacts(id="a" * 32, name="job"), clock=lambda: now[0])
+    env = StreamExecutionEnvironment.get_execution_environment()
+    life = LifeCycle(JobTraits(bounded=False), NoRestart(), observer.changed)
+    with JobHarness(env.from_collection([]).uid("in").map(str).uid("text")) as job:
+
+        def tasks_at(second: float, change: Callable[[], object]) -> dict[str, int]:
+            now[0] = second
+            change()
+            return observer.snapshot(SimpleNamespace(life=life, driver=job._driver)).tasks_since_ms
+
+        tasks_at(2, life.start)
+        tasks_at(3, lambda: life.recovered(None))
+        assert tasks_at(3, life.query_started) == {"CREATED": 1000, "INITIALIZING": 2000, "RUNNING": 3000}
+        waiting = tasks_at(4, lambda: observer.waits_for_slots(True))
+        assert waiting == {"CREATED": 1000, "INITIALIZING": 2000, "SCHEDULED": 4000}
+        running = tasks_at(9, lambda: observer.waits_for_slots(False))
+        assert running == waiting | {"RUNNING": 9000}
+        snapshot = observer.snapshot(SimpleNamespace(life=life, driver=job._driver))
+    assert status_durations(snapshot, 10_000) == {
+        "CREATED": 1000,
+        "INITIALIZING": 2000,
+        "SCHEDULED": 5000,
+        "DEPLOYING": -1,
+        "RUNNING": 1000,
+    }
+
+
+def test_the_physical_memory_of_an_executor_is_known_before_the_first_epoch():
+    env = StreamExecutionEnvironment.get_execution_environment()
+    executor = ExecutorSnapshot(id="driver", physical_memory=17)
+    observer = JobObserver(JobFacts(id="a" * 32, name="job"), executors=lambda: [executor])
+    with JobHarness(env.from_collection([]).uid("in").map(str).uid("text")) as job:
+        observed = SimpleNamespace(life=LifeCycle(JobTraits(), NoRestart()), driver=job._driver)
+        assert observer.snapshot(observed).executors == [executor]
+
+
+def test_failures_of_earlier_attempts_keep_their_attempt():
+    observer = JobObserver(JobFacts(id="a" * 32, name="job", attempt=2))
+    env = StreamExecutionEnvironment.get_execution_environment()
+    before = RecordedFailure(
+        number=1,
+        attempt=1,
+        exception=ExceptionSnapshot(name="KeyError"),
+        from_user=True,
+        identity="",
+        progressed=False,
+        counts=True,
+    )
+    observer.failed_before([before])
+    with JobHarness(env.from_collection([]).uid("in").map(str).uid("text")) as job:
+        observed = SimpleNamespace(life=LifeCycle(JobTraits(), NoRestart()), driver=job._driver)
+        observer.failed(ValueError("x"), observed)
+        assert [(each.name, each.attempt) for each in observer.snapshot(observed).exceptions] == [
+            ("KeyError", 1),
+            ("ValueError", 2),
+        ]
+
+
+def test_the_executors_of_a_dead_jvm_are_gone(monkeypatch):
+    answers = [[ExecutorSnapshot(id="0")]]
+    seen: list[int] = []
+    watch = ExecutorWatch(None)
+
+    def query(spark):
+        seen.append(len(watch.executors()))
+        if not answers:
+            raise ConnectionError("the JVM is gone")
+        return answers.pop()
+
+    monkeypatch.setattr(executor_watch, "list_executors", query)
+    monkeypatch.setattr(executor_watch, "_SECONDS", 0)
+    watch._run()
+    assert (seen, watch.executors()) == ([0, 1], [])
 
 
 def test_the_id_of_a_vertex_depends_on_its_first_uid_only():

@@ -50,6 +50,26 @@ def slots_of(cluster: Cluster, graph: PhysicalGraph, **settings: Any) -> Slots:
     return Slots("counts", lambda: graph, cluster.slots, SlotSettings(**settings), cluster.pause, lambda: cluster.now)
 
 
+@pytest.mark.parametrize("wait", [True, False])
+def test_the_begin_and_the_end_of_a_wait_are_reported(wait: bool) -> None:
+    cluster = Cluster(1, 2)
+    cluster.later = [(3, lambda: cluster.workers.append(6))]
+    reported: list[tuple[float, bool]] = []
+    graph = program(8)
+    slots = Slots(
+        "counts",
+        lambda: graph,
+        cluster.slots,
+        SlotSettings(wait=wait),
+        cluster.pause,
+        lambda: cluster.now,
+        on_wait=lambda waits: reported.append((cluster.now, waits)),
+    )
+    assert slots.await_enough()
+    assert slots.await_enough()
+    assert reported == ([(0, True), (3, False)] if wait else [])
+
+
 @pytest.fixture
 def logged(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     caplog.set_level(logging.INFO, logger="penstock")

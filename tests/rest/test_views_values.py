@@ -285,6 +285,27 @@ def test_tasks_of_a_job_whose_process_is_gone_follow_the_state_of_the_job(state,
     assert not details["isStoppable"]
 
 
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_task_that_does_not_run_has_no_rates(recorded):
+    with harness() as job:
+        job.set_pace(0.01, "last")
+        job.push(*WORDS).epoch()
+        running = job.snapshot()
+        job.cancel()
+        ended = with_job_state(running, "CANCELED", 1) if recorded else job.snapshot()
+    wanted = "busyTimeMsPerSecond,backPressuredTimeMsPerSecond,numRecordsInPerSecond,numBytesOutPerSecond,numRecordsIn"
+    path, last = "/vertices/:vertexid/subtasks/metrics", vertex_id(running, "last")
+
+    def sums(snapshot):
+        found = view(path, snapshot, {"get": wanted, "agg": "sum"}, vertexid=last)
+        return {each["id"]: each["sum"] for each in found}
+
+    before, after = sums(running), sums(ended)
+    assert before["numRecordsInPerSecond"] > 0
+    assert before["busyTimeMsPerSecond"] > 0
+    assert after == dict.fromkeys(before, 0) | {"numRecordsIn": before["numRecordsIn"]}
+
+
 def test_the_task_that_failed_stays_failed_when_the_records_say_so_too():
     with harness() as job:
         with pytest.raises(UserFunctionFailed):

@@ -22,7 +22,6 @@ TASK_STATES: tuple[str, ...] = get_args(TaskState)
 ENDED = frozenset({"FAILED", "CANCELED", "FINISHED", "SUSPENDED"})
 """States of jobs that no process runs any more."""
 _STATES_BEFORE_END = ("CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING")
-"""In the order in which a task enters them."""
 _PERCENTILES = {"median": 0.5, "p25": 0.25, "p75": 0.75, "p95": 0.95}
 
 
@@ -98,11 +97,11 @@ def status_durations(job: JobSnapshot, now: int) -> dict[str, int]:
     end = task_ended(job)
     durations = dict.fromkeys(_STATES_BEFORE_END, -1)
     left = end if end >= 0 else now
-    for state in reversed(_STATES_BEFORE_END):
-        entered = job.tasks_since_ms.get(state, -1)
-        if entered >= 0:
-            durations[state] = max(0, left - entered)
-            left = entered
+    entered = {state: job.tasks_since_ms[state] for state in _STATES_BEFORE_END if state in job.tasks_since_ms}
+    # A job waits for slots after it has recovered, so SCHEDULED can follow INITIALIZING.
+    for state in sorted(entered, key=lambda each: entered[each])[::-1]:
+        durations[state] = max(0, left - entered[state])
+        left = entered[state]
     return durations
 
 
