@@ -163,7 +163,10 @@ class Gateway(Protocol):
         ...
 
     async def plan(self, request: RunRequest) -> str:
-        """Build the program's job in another process, without running it, and return its plan as JSON."""
+        """Build the program's job in another process, without running it, and return its plan as JSON.
+
+        The format is that of Flink's plan visualizer, with the fields `batch` and `parallelism` (null if not set).
+        """
         ...
 
     async def dry_run(self, request: RunRequest) -> str:

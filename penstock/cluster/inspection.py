@@ -27,8 +27,10 @@ from penstock.cluster.program import prepare, unpack
 from penstock.common.configuration import Configuration
 from penstock.common.error_format import short_form
 from penstock.common.options.checkpoints import CLAIM_MODE, IGNORE_UNCLAIMED_STATE, RECOVERY_PATH
+from penstock.common.options.program import PARALLELISM
 from penstock.common.program_files import BadProgram
 from penstock.datastream.dependencies import import_configured
+from penstock.datastream.guarantees import is_single_epoch
 from penstock.datastream.launch import LaunchContext, launch
 from penstock.datastream.program_runner import execute_program, user_traceback
 from penstock.errors import PenstockError
@@ -131,7 +133,8 @@ def _inspect(folder: Path, order: _Order) -> None:
             assert restore is not None
             result: object = summary(name, compare(physical, sources_in_log(logical, physical), restore))
         else:
-            result = plan_of(logical, physical)
+            batch = is_single_epoch(logical, physical, configuration)
+            result = plan_of(logical, physical) | {"batch": batch, "parallelism": configuration.get(PARALLELISM)}
         (folder / _RESULT).write_bytes(msgspec.json.encode(result))
         raise _Found
 

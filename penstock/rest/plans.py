@@ -11,8 +11,9 @@ from penstock.rest.contract import Input, JobPlanInfo, Node, Plan
 
 
 def plan_info(name: str, plan: str) -> JobPlanInfo:
-    """Return the plan that `Gateway.plan` gives as JSON in the format of Flink's plan visualizer."""
-    nodes: list[dict[str, Any]] = msgspec.json.decode(plan)["nodes"]
+    """Return the plan that `Gateway.plan` gives as JSON."""
+    given = msgspec.json.decode(plan)
+    nodes: list[dict[str, Any]] = given["nodes"]
     chains: dict[str, list[dict[str, Any]]] = {}
     for node in nodes:
         chains.setdefault(str(node["chain"]), []).append(node)
@@ -22,12 +23,13 @@ def plan_info(name: str, plan: str) -> JobPlanInfo:
         plan=Plan(
             jid="0" * 32,
             name=name,
-            type="STREAMING",
+            type="BATCH" if given["batch"] else "STREAMING",
             nodes=[
                 Node(
                     id=ids[chain],
                     operator="",
-                    parallelism=members[0]["parallelism"] or -1,
+                    # That of a source is the job's, which only Spark knows if no setting gives it.
+                    parallelism=members[0]["parallelism"] or given["parallelism"] or -1,
                     operator_strategy="",
                     description=" -> ".join(node["contents"] for node in members),
                     optimizer_properties={},

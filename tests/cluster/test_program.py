@@ -285,5 +285,6 @@ def test_a_packed_program_imports_its_dependencies_from_its_first_line(source: P
         wheels=str(tmp_path / "wheels"),
     )
     request = RunRequest(program="p", configuration={"parallelism.default": "1"})
-    plan = asyncio.run(inspect(packed.read_bytes(), "p.zip", request, {}, tmp_path, savepoint=False))
-    assert "Twice" in [node["type"] for node in json.loads(plan)["nodes"]]
+    plan = json.loads(asyncio.run(inspect(packed.read_bytes(), "p.zip", request, {}, tmp_path, savepoint=False)))
+    assert "Twice" in [node["type"] for node in plan["nodes"]]
+    assert (plan["batch"], plan["parallelism"]) == (False, 1)

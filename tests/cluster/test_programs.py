@@ -97,6 +97,14 @@ class TestInspection:
         assert [node["parallelism"] for node in nodes if node.get("uid") == "sums"] == [3]
         assert list(tmp_path.iterdir()) == []
 
+    @pytest.mark.parametrize("mode", ["BATCH", "STREAMING"])
+    def test_the_plan_has_the_mode_and_the_parallelism_of_the_job(self, mode: str, tmp_path: Path) -> None:
+        settings = {"execution.runtime-mode": mode}
+        request = RunRequest(program="p", configuration=settings)
+        text = asyncio.run(inspect(JOB.encode(), "job.py", request, {}, tmp_path, savepoint=False))
+        found = json.loads(text)
+        assert (found["batch"], found["parallelism"]) == (mode == "BATCH", 3)
+
     @pytest.mark.parametrize(
         ("program", "message"),
         [

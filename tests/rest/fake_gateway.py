@@ -221,7 +221,7 @@ class FakeGateway:
                 "predecessors": [{"id": "1", "ship_strategy": "HASH", "exchange": True}],
             },
         ]
-        return json.dumps({"nodes": nodes})
+        return json.dumps({"nodes": nodes, "batch": request.entry == "batch", "parallelism": 2})
 
     async def dry_run(self, request: RunRequest) -> str:
         self._fail()

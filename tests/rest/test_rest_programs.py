@@ -157,11 +157,17 @@ def test_a_plan_has_a_node_for_each_chain(service: Service) -> None:
         plan = service.ask(method, f"/jars/{program}/plan?parallelism=2", {}).json["plan"]
         source, count = plan["nodes"]
         assert (source["description"], count["description"]) == ("numbers", "count")
-        assert plan["name"] == "job.py"
+        assert (plan["name"], plan["type"]) == ("job.py", "STREAMING")
+        assert (source["parallelism"], count["parallelism"]) == (2, 2)
         assert (source["id"], count["id"]) == (vertex_id_of("numbers"), vertex_id_of("count"))
         assert count["inputs"][0]["id"] == source["id"]
         assert count["inputs"][0]["ship_strategy"] == "HASH"
         assert run_request(service).configuration == {"parallelism.default": "2"}
+
+
+def test_the_plan_of_a_batch_is_of_type_batch(service: Service) -> None:
+    program = uploaded(service)
+    assert service.ask("POST", f"/jars/{program}/plan", {"entryClass": "batch"}).json["plan"]["type"] == "BATCH"
 
 
 def test_a_dry_run_needs_a_savepoint(service: Service) -> None:
