@@ -50,7 +50,8 @@ def shown(view: JobView, pushed: JobSnapshot | None) -> JobSnapshot:
         # The process reports its end before the records do.
         return _in_state(snapshot, view, "CANCELLING" if view.cancel_requested else "RUNNING", snapshot.started_ms)
     if view.cancel_requested and snapshot.state != "CANCELLING":
-        return _in_state(snapshot, view, "CANCELLING", last.claim.at_ms if last.claim else 0)
+        # The request has no time, but the process has reported since shortly before it.
+        return _in_state(snapshot, view, "CANCELLING", snapshot.taken_ms)
     return snapshot
 
 

@@ -18,6 +18,8 @@ from penstock.runtime.rows import Failure
 
 KEPT = 32
 """Failures that a snapshot lists."""
+_MOST_CONCURRENT = 8
+"""Other failures of an epoch that are kept: all tasks of a stage can fail for the same reason."""
 _LONGEST = 32_768
 """Characters of a stack trace. A record inside a message can have any length."""
 _ERROR = re.compile(r"([\w.]+)(?::|$)")
@@ -49,11 +51,7 @@ class FailureLog:
         failure = error.failures[0] if isinstance(error, EpochFailed) and error.failures else None
         place = error.place if isinstance(error, EpochFailed) else NOWHERE
         found = None if failure is None else self._task_of(graph, failure)
-        task = ""
-        if found is not None:
-            chain, subtask = found
-            name = f"Source: {chain.name}" if chain.source_uid is not None else chain.name
-            task = f"{name} ({subtask + 1}/{parallelism_of(chain, self._parallelism)})"
+        others = error.failures[1 : _MOST_CONCURRENT + 1] if isinstance(error, EpochFailed) else ()
         entry = ExceptionSnapshot(
             name=_name(error, failure),
             message=_cut(self._mask(str(error))),
@@ -61,9 +59,21 @@ class FailureLog:
             at_ms=at_ms,
             attempt=self._attempt,
             restart=restart,
-            task=task,
+            task=self._name_of(found),
             host=place.host,
             executor=place.executor,
+            concurrent=[
+                ExceptionSnapshot(
+                    name=_name(error, each),
+                    message=_cut(self._mask(each.error)),
+                    trace=_cut(self._mask(f"{each.traceback}\n{each.error}".strip())),
+                    at_ms=at_ms,
+                    attempt=self._attempt,
+                    restart=restart,
+                    task=self._name_of(self._task_of(graph, each)),
+                )
+                for each in others
+            ],
         )
         with self._lock:
             self.culprit = None if found is None else (found[0].id, found[1])
@@ -76,6 +86,13 @@ class FailureLog:
             if failure.uid and failure.uid in (first_uid(chain), *(each.uid for each in chain.operators)):
                 return chain, max(0, subtask_of(chain, failure.subtask, self._parallelism))
         return None
+
+    def _name_of(self, found: tuple[Chain, int] | None) -> str:
+        if found is None:
+            return ""
+        chain, subtask = found
+        name = f"Source: {chain.name}" if chain.source_uid is not None else chain.name
+        return f"{name} ({subtask + 1}/{parallelism_of(chain, self._parallelism)})"
 
     def read(self) -> tuple[list[ExceptionSnapshot], int]:
         """Return the last failures, oldest first, and how many older ones were dropped."""
@@ -91,8 +108,9 @@ def class_in_traceback(text: str) -> str:
 
 def _name(error: BaseException, failure: Failure | None) -> str:
     """Return the class of the user's error, or of ours."""
-    last = failure.error.strip().splitlines()[-1:] if failure is not None and failure.from_user else []
-    found = _ERROR.match(last[0]) if last else None
+    lines = failure.error.strip("\n").splitlines() if failure is not None and failure.from_user else []
+    # A message can have several lines. Indented ones come before that of a SyntaxError.
+    found = _ERROR.match(next((line for line in lines if not line.startswith(" ")), ""))
     return found[1] if found is not None else type(error).__name__
 
 

@@ -210,6 +210,8 @@ class ExceptionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The vertex and subtask that failed, as in `Map (2/4)`; empty if the failure belongs to no task."""
     host: str = ""
     executor: str = ""
+    concurrent: list[ExceptionSnapshot] = []
+    """Failures of other tasks in the same epoch, or the first eight of them."""
 
 
 class EpochSnapshot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

@@ -79,6 +79,11 @@ def test_a_process_that_reports_its_end_before_the_records_is_not_shown_as_ended
     assert shown(view(attempt(1)), pushed("FINISHED")).state == "RUNNING"
 
 
+def test_a_request_to_cancel_came_after_the_last_snapshot() -> None:
+    snapshot = shown(view(attempt(1), cancel=True), msgspec.structs.replace(pushed(), taken_ms=800))
+    assert snapshot.state_since_ms == {"RUNNING": 500, "CANCELLING": 800}
+
+
 def test_a_request_to_cancel_shows_at_once() -> None:
     assert shown(view(attempt(1), cancel=True), pushed()).state == "CANCELLING"
     assert shown(view(attempt(1, ended=Verdict.LOST), cancel=True), pushed()).state == "CANCELLING"

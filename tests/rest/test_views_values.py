@@ -10,10 +10,12 @@ import pytest
 from msgspec.structs import replace
 from snapshot_jobs import EXECUTOR, WORDS, harness, restarting, vertex_id, view
 
+from penstock.datastream import MapFunction, StreamExecutionEnvironment
 from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.driver.job_snapshot import JobSnapshot
 from penstock.driver.task_states import with_job_state
 from penstock.rest.views import VIEWS
+from penstock.testing import JobHarness
 
 
 @pytest.fixture
@@ -155,6 +157,25 @@ def test_exceptions_name_the_error_its_task_and_its_place_newest_first():
     assert [each["failureLabels"]["restart"] for each in chosen] == ["1"]
     result = view("/execution-result", snapshot)["job-execution-result"]
     assert result["failure-cause"]["class"] == "ValueError"
+
+
+class Refusing(MapFunction):
+    def map(self, value):
+        raise ValueError(f"no\nreason: {value}")
+
+
+def test_all_tasks_that_fail_in_an_epoch_are_shown():
+    env = StreamExecutionEnvironment.get_execution_environment()
+    stream = env.from_collection([]).uid("in").rebalance().map(Refusing()).name("refuse").uid("refuse")
+    with JobHarness(stream, parallelism=3) as job:
+        with pytest.raises(UserFunctionFailed):
+            job.push(*range(30)).epoch()
+        snapshot = job.snapshot()
+    (entry,) = view("/exceptions", snapshot)["exceptionHistory"]["entries"]
+    shown = [entry, *entry["concurrentExceptions"]]
+    assert [each["exceptionName"] for each in shown] == ["ValueError"] * 3
+    assert {each["taskName"] for each in shown} == {f"refuse -> Collect ({number}/3)" for number in (1, 2, 3)}
+    assert all("reason: " in each["stacktrace"] for each in shown)
 
 
 def test_a_job_remembers_its_last_32_exceptions():

@@ -8,6 +8,7 @@ from penstock.common.options.restarts import RESTART_STRATEGY
 from penstock.driver.job_snapshot import ExceptionSnapshot, JobSnapshot
 from penstock.rest.contract import (
     ConfigurationInfoEntry,
+    ExceptionInfo,
     JobAccumulatorsInfo,
     JobExceptionHistory,
     JobExceptionsInfoWithHistory,
@@ -115,12 +116,18 @@ def _label(text: str) -> tuple[str, str]:
 
 def _exception(job: JobSnapshot, failure: ExceptionSnapshot, hosts: dict[str, str]) -> RootExceptionInfo:
     return RootExceptionInfo(
-        exception_name=failure.name,
-        stacktrace=failure.trace or failure.message,
-        timestamp=failure.at_ms,
-        failure_labels={"attempt": str(failure.attempt), "restart": str(failure.restart)},
-        task_name=failure.task,
-        endpoint=hosts.get(failure.executor) or failure.host,
-        task_manager_id=taskmanager_id(job, failure.executor),
-        concurrent_exceptions=[],
+        **_facts(job, failure, hosts),
+        concurrent_exceptions=[ExceptionInfo(**_facts(job, each, hosts)) for each in failure.concurrent],
     )
+
+
+def _facts(job: JobSnapshot, failure: ExceptionSnapshot, hosts: dict[str, str]) -> dict[str, Any]:
+    return {
+        "exception_name": failure.name,
+        "stacktrace": failure.trace or failure.message,
+        "timestamp": failure.at_ms,
+        "failure_labels": {"attempt": str(failure.attempt), "restart": str(failure.restart)},
+        "task_name": failure.task,
+        "endpoint": hosts.get(failure.executor) or failure.host,
+        "task_manager_id": taskmanager_id(job, failure.executor),
+    }
