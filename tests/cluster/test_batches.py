@@ -65,5 +65,8 @@ def test_restarts_count_over_the_attempts_of_a_job(service: Service) -> None:
     failures = records.failures(job)
     assert [(each.number, each.attempt) for each in failures] == [(1, 1), (2, 1), (3, 2), (4, 2)]
     assert all("this record is bad" in each.exception.message for each in failures)
-    # Those of the first attempt are shown as well.
-    assert [each.restart for each in service.shown(job).exceptions] == [0, 1, 2, 3]
+    # Those of the first attempt are shown as well, and its end.
+    exceptions = service.shown(job).exceptions
+    assert [each.name for each in exceptions] == ["ValueError"] * 2 + ["AttemptLost"] + ["ValueError"] * 2
+    assert [(each.attempt, each.restart) for each in exceptions] == [(1, 0), (1, 1), (1, 1), (2, 2), (2, 3)]
+    assert service.shown(job).restarts == 4
