@@ -25,15 +25,14 @@ from penstock.errors import PenstockError
 from penstock.rest.addresses import is_loopback
 from penstock.rest.contract import JarUploadResponseBody
 from penstock.rest.errors import ErrorBody
+from penstock.rest.service import longest_s
 from penstock.rest.token_file import UnusableToken, read_token, token_file
 
 T = TypeVar("T")
 
 _CHUNK = 256 << 10
 _SLACK_S = 5.0
-"""How much longer a command waits than the service, which answers within `web.timeout`."""
-_INSPECTION_S = 75.0
-"""Time for a plan or a dry run, which the service makes in another process."""
+"""How much longer a command waits than the service and its standbys."""
 
 
 class ServiceUnreachable(PenstockError):
@@ -86,8 +85,9 @@ class RestClient:
         *,
         token: str = "",
         tls: ssl.SSLContext | None = None,
-        timeout_s: float = 15.0,
+        timeout_s: float = 10.0,
     ) -> None:
+        """`timeout_s`: `web.timeout` of the service."""
         self.host, self.port = host, port
         self._token = token
         self._tls = tls
@@ -106,7 +106,7 @@ class RestClient:
             REST_PORT.read(settings),
             token=_token(settings),
             tls=_trusting(REST_TLS_CA.read(settings)) if tls or configured or not is_loopback(host) else None,
-            timeout_s=REST_TIMEOUT.read(settings) / 1000 + _SLACK_S,
+            timeout_s=REST_TIMEOUT.read(settings) / 1000,
         )
 
     def get(self, path: str, kind: type[T], **query: str) -> T:
@@ -142,13 +142,13 @@ class RestClient:
             size = len(head) + file.stat().st_size + len(tail)
             headers = {"Content-Type": f"multipart/form-data; boundary={boundary}", "Content-Length": str(size)}
             parts = _parts(head, content, tail)
-            with self._answered("POST", "/jars/upload", self._timeout_s, parts, headers) as response:
+            with self._answered("POST", "/jars/upload", self._patience_s("/jars/upload"), parts, headers) as response:
                 answer = self._decoded(response, JarUploadResponseBody)
         return answer.filename.rpartition("/")[2]
 
     def text(self, path: str, last_bytes: int | None = None) -> Iterator[bytes]:
         """Yield a plain text, such as a log, part by part; with `last_bytes` at most its end."""
-        return self._streamed(path, self._timeout_s, last_bytes)
+        return self._streamed(path, self._patience_s(path), last_bytes)
 
     def follow(self, path: str, last_bytes: int | None = None) -> Iterator[bytes]:
         """Yield a log as it grows, until its job ends; with `last_bytes` at most the end of its present content."""
@@ -168,8 +168,9 @@ class RestClient:
     ) -> T:
         target = quote(path) + (f"?{urlencode(query)}" if query else "")
         data = None if body is None else msgspec.json.encode(body)
-        timeout_s = max(self._timeout_s, _INSPECTION_S) if path.endswith(("/plan", "/dry-run")) else self._timeout_s
-        with self._answered(method, target, timeout_s, data, {"Content-Type": "application/json"}) as response:
+        with self._answered(
+            method, target, self._patience_s(path), data, {"Content-Type": "application/json"}
+        ) as response:
             return self._decoded(response, kind)
 
     @contextmanager
@@ -209,6 +210,9 @@ class RestClient:
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from None
         return response
+
+    def _patience_s(self, path: str) -> float:
+        return longest_s(path, self._timeout_s) + _SLACK_S
 
     def _connection(self, timeout_s: float | None) -> http.client.HTTPConnection:
         if self._tls is None:
