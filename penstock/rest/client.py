@@ -25,6 +25,7 @@ from penstock.errors import PenstockError
 from penstock.rest.addresses import is_loopback
 from penstock.rest.contract import JarUploadResponseBody
 from penstock.rest.errors import ErrorBody
+from penstock.rest.listeners import foreign_user
 from penstock.rest.service import longest_s
 from penstock.rest.token_file import UnusableToken, read_token, token_file
 
@@ -41,6 +42,16 @@ class ServiceUnreachable(PenstockError):
     Operator action: check that it runs with `penstock cluster status`, and that `rest.address` and `rest.port` are
     those of the service.
     """
+
+
+class ForeignService(PenstockError):
+    """Another user of this host listens on the port of the service, so the token is not sent there.
+
+    Operator action: start your service. To use the service of another user of this host, let it use TLS, and set
+    `rest.ssl.ca`.
+    """
+
+    retryable = False
 
 
 class RefusedByService(PenstockError):
@@ -84,12 +95,14 @@ class RestClient:
         port: int,
         *,
         token: str = "",
+        token_owner: int | None = None,
         tls: ssl.SSLContext | None = None,
         timeout_s: float = 10.0,
     ) -> None:
-        """`timeout_s`: `web.timeout` of the service."""
+        """`token_owner`: the user whose file has the token. `timeout_s`: `web.timeout` of the service."""
         self.host, self.port = host, port
         self._token = token
+        self._knowing = () if token_owner is None else (token_owner,)
         self._tls = tls
         self._timeout_s = timeout_s
 
@@ -101,10 +114,12 @@ class RestClient:
         """
         host = REST_ADDRESS.read(settings) or "127.0.0.1"
         configured = REST_TLS_CA.read(settings) or REST_TLS_CERTIFICATE.read(settings)
+        token, owner = _token(settings)
         return cls(
             host,
             REST_PORT.read(settings),
-            token=_token(settings),
+            token=token,
+            token_owner=owner,
             tls=_trusting(REST_TLS_CA.read(settings)) if tls or configured or not is_loopback(host) else None,
             timeout_s=REST_TIMEOUT.read(settings) / 1000,
         )
@@ -199,6 +214,8 @@ class RestClient:
     ) -> http.client.HTTPResponse:
         authorization = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
+            connection.connect()
+            self._check_user(connection)
             try:
                 connection.request(method, target, body, {**headers, **authorization})
             except (BrokenPipeError, ConnectionResetError):
@@ -210,6 +227,19 @@ class RestClient:
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from None
         return response
+
+    def _check_user(self, connection: http.client.HTTPConnection) -> None:
+        """Raise ForeignService if the token would be sent to another user. TLS has checked the certificate."""
+        if self._tls is not None or not self._token:
+            return
+        user = foreign_user(connection.sock, self._knowing)
+        if user is not None:
+            raise ForeignService(
+                f"The port {self.port} of {self.host} belongs to another user, with id {user}, so your token was not "
+                "sent there.",
+                fix=f"Start your service with `penstock cluster start`, if necessary with another {REST_PORT.key}. To "
+                f"use the service of another user, let it use TLS, and set {REST_TLS_CA.key}.",
+            )
 
     def _patience_s(self, path: str) -> float:
         return longest_s(path, self._timeout_s) + _SLACK_S
@@ -252,12 +282,13 @@ class RestClient:
         )
 
 
-def _token(settings: Mapping[str, str]) -> str:
+def _token(settings: Mapping[str, str]) -> tuple[str, int | None]:
+    """Return the token and the user who owns its file."""
     if not REST_AUTH.read(settings):
-        return ""
+        return "", None
     path = token_file(settings)
     try:
-        return read_token(path)
+        return read_token(path), path.stat().st_uid
     except FileNotFoundError:
         raise UnusableToken(
             f"The token file {path} does not exist.",

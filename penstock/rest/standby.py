@@ -15,6 +15,7 @@ import h11
 from starlette.types import Receive, Scope, Send
 
 from penstock.cluster.gateway import NotLeading
+from penstock.rest.listeners import foreign_user
 from penstock.rest.service import longest_s
 
 _CONNECT_S = 5.0
@@ -53,6 +54,12 @@ class Standby:
                 fix="Try again in a few seconds. If it persists, check the network between the Dispatchers.",
             ) from None
         try:
+            connection = writer.get_extra_info("socket")
+            if leader.startswith("http:") and foreign_user(connection) is not None:
+                raise NotLeading(
+                    f"This Dispatcher does not lead, and the leader's address {leader} belongs to another user.",
+                    fix="Try again in a few seconds. If it persists, look for the process that uses the port.",
+                )
             patience = _Patience(longest_s(scope["path"], self._timeout_s) + _SLACK_S)
             await _exchange(leader, headers, scope, receive, send, reader, writer, patience)
         finally:
