@@ -12,8 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-import msgspec
-
 from penstock.cluster.gateway import Conflict, Timeout
 from penstock.cluster.order import socket_name
 from penstock.common.wall_clock import now_ms
@@ -124,7 +122,7 @@ class Feed:
                 f"The JobManager of job {job_id} did not answer within {timeout_s:g} s.",
                 fix="Try again. If it persists, look at the log of the JobManager with `penstock logs JOB`.",
             ) from None
-        except (ValueError, msgspec.MsgspecError) as error:
+        except ValueError as error:
             raise Conflict(
                 f"The answer of the JobManager of job {job_id} cannot be read: {error}.",
                 fix="If it runs with another version of Penstock, restart the job from a savepoint.",

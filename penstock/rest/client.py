@@ -254,7 +254,7 @@ class RestClient:
             return msgspec.json.decode(response.read(), type=kind)
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from None
-        except msgspec.MsgspecError as error:
+        except ValueError as error:
             raise ServiceUnreachable(
                 f"The answer of {self.host}:{self.port} is not one of this version: {error}.",
                 fix="Check that rest.port leads to a service of Penstock, and that its version is yours.",
@@ -263,7 +263,7 @@ class RestClient:
     def _refused(self, status: int, body: bytes) -> RefusedByService:
         try:
             text = " ".join(msgspec.json.decode(body, type=ErrorBody).errors)
-        except msgspec.MsgspecError:
+        except ValueError:
             text = f"The service at {self.host}:{self.port} answered with status {status}."
         return _KINDS.get(status, RefusedByService)(status, text)
 

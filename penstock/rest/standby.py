@@ -134,6 +134,9 @@ async def _exchange(
             fix="Try again in a few seconds. Check whether the request took effect.",
         ) from None
     except (OSError, h11.RemoteProtocolError) as error:
+        if started and upload.done():
+            # The client ended the answer, such as a log that it followed.
+            return
         if started:
             # The client notices the missing end of the answer.
             raise

@@ -120,3 +120,9 @@ def test_an_endless_id_is_unknown_and_not_quoted(service: Service, path: str) ->
 def test_an_error_of_any_length_is_cut(service: Service) -> None:
     service.gateway.failure = Conflict("x" * 1_000_000)
     assert len(service.get("/jobs").body) < 40_000
+
+
+def test_a_body_that_is_not_utf_8_is_a_bad_request(service: Service) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = service.ask("POST", f"/jobs/{JOB}/savepoints", b'{"triggerId": "\xff"}', headers)
+    assert answer.status == 400
