@@ -11,6 +11,7 @@ from typing import TypeVar
 from penstock.cluster.processes import this_process
 from penstock.cluster.records import Claim, Ended, Records
 from penstock.common.console import SECRETS
+from penstock.common.masking import masked_start
 from penstock.common.wall_clock import now_ms
 from penstock.driver.assignment import RecordedFailure, Superseded, Verdict
 from penstock.errors import PenstockError
@@ -99,7 +100,7 @@ class RecordedAttempt:
         self, verdict: Verdict, reason: str = "", savepoint: str = "", removes_checkpoints: bool = False
     ) -> None:
         """Decide how this attempt ended. Raises Superseded if that was decided before."""
-        text = SECRETS.masked(reason)[:_LONGEST_TEXT]
+        text = masked_start(reason, _LONGEST_TEXT, SECRETS.masked)
         mine = Ended(
             verdict=verdict,
             by=self.token,

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-import msgspec
-
 from penstock.cluster.gateway import Conflict, Timeout
 from penstock.cluster.order import socket_name
 from penstock.common.wall_clock import now_ms
@@ -84,19 +82,34 @@ class Feed:
 
     async def _follow(self, job_id: str, attempt: int, control: str, wait_s: float) -> None:
         await asyncio.sleep(wait_s)
+        reported = False
         while True:
+            unreadable: Exception | None = None
             # A process that has not opened its control point yet, or ended; the records tell them apart.
-            with suppress(OSError, EOFError, asyncio.LimitOverrunError):
+            with suppress(OSError, EOFError):
                 async with _Connection(control, socket_name(job_id, attempt)) as connection:
                     connection.send(Follow())
-                    while True:
-                        line = await connection.receive()
-                        self.heard_ms[job_id, attempt] = now_ms()
-                        async with self._decoding:
-                            answer = decode_answer(line)
-                            if isinstance(answer, JobSnapshot):
-                                self._on_snapshot(answer)
+                    while unreadable is None:
+                        try:
+                            line = await connection.receive()
+                            self.heard_ms[job_id, attempt] = now_ms()
+                            await self._show(line)
+                        except (OSError, EOFError):
+                            raise
+                        except Exception as error:
+                            # Of another version, or too long. The process lives, so it must not count as silent.
+                            self.heard_ms[job_id, attempt] = now_ms()
+                            unreadable = error
+            if unreadable is not None and not reported:
+                reported = True
+                _logger.error("Cannot read the snapshots of job %s, attempt %d: %s", job_id, attempt, unreadable)
             await asyncio.sleep(_RETRY_S)
+
+    async def _show(self, line: bytes) -> None:
+        async with self._decoding:
+            answer = decode_answer(line)
+            if isinstance(answer, JobSnapshot):
+                self._on_snapshot(answer)
 
     async def ask(self, job_id: str, attempt: int, control: str, request: Request, timeout_s: float) -> Answer:
         """Send a request to a JobManager. Raises Conflict if it does not run, Timeout, RefusedByJob."""
@@ -109,7 +122,12 @@ class Feed:
                 f"The JobManager of job {job_id} did not answer within {timeout_s:g} s.",
                 fix="Try again. If it persists, look at the log of the JobManager with `penstock logs JOB`.",
             ) from None
-        except (OSError, EOFError, msgspec.MsgspecError) as error:
+        except ValueError as error:
+            raise Conflict(
+                f"The answer of the JobManager of job {job_id} cannot be read: {error}.",
+                fix="If it runs with another version of Penstock, restart the job from a savepoint.",
+            ) from None
+        except (OSError, EOFError) as error:
             raise Conflict(
                 f"The JobManager of job {job_id} does not run: {error}.",
                 fix="Wait until the job runs; `penstock list` shows its state.",

@@ -26,6 +26,7 @@ from penstock.cluster.launcher import child_environment
 from penstock.cluster.program import prepare, unpack
 from penstock.common.configuration import Configuration
 from penstock.common.error_format import short_form
+from penstock.common.masking import masked_text, secrets_of, secrets_of_arguments
 from penstock.common.options.checkpoints import CLAIM_MODE, IGNORE_UNCLAIMED_STATE, RECOVERY_PATH
 from penstock.common.options.program import PARALLELISM
 from penstock.common.program_files import BadProgram
@@ -62,6 +63,7 @@ async def inspect(
 
     Raises BadProgram with the program's error, Timeout.
     """
+    secrets = secrets_of({**defaults, **request.configuration}) | secrets_of_arguments(request.arguments)
     folder = Path(tempfile.mkdtemp(prefix="inspection-", dir=parent))
     try:
         (folder / _PROGRAM).write_bytes(program)
@@ -73,10 +75,13 @@ async def inspect(
         if (folder / _RESULT).exists():
             return (folder / _RESULT).read_text()
         with suppress(FileNotFoundError):
-            raise BadProgram((folder / _ERROR).read_text(), fix="Correct the program and upload it again.")
+            raise BadProgram(
+                masked_text((folder / _ERROR).read_text(), secrets), fix="Correct the program and upload it again."
+            )
         last = (folder / _OUTPUT).read_text(errors="replace").strip().splitlines()[-5:]
+        output = masked_text(" / ".join(last), secrets) or "none"
         raise BadProgram(
-            f"The program ended before it executed a job. Its last output: {' / '.join(last) or 'none'}",
+            f"The program ended before it executed a job. Its last output: {output}",
             fix="Run it with `penstock plan` to see all of its output.",
         )
     finally:

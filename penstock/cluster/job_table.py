@@ -97,7 +97,7 @@ class JobTable:
             if stored is not None and job_id in self._views:
                 self._pushed[job_id] = msgspec.json.decode(stored, type=JobSnapshot)
                 self._show(job_id)
-        except (StorageError, msgspec.MsgspecError, OSError) as error:
+        except (StorageError, ValueError, OSError) as error:
             _logger.warning("Cannot read the history of job %s: %s", job_id, error)
 
     def _received(self, snapshot: JobSnapshot) -> None:

@@ -25,7 +25,7 @@ from penstock.cluster.attempt import RecordedAttempt
 from penstock.cluster.directory import cluster_storage
 from penstock.cluster.inspection import restore_keys
 from penstock.cluster.log_files import log_to_stderr, rotate_in_background
-from penstock.cluster.order import LOG, NOT_CLAIMED, OUTPUT, Order, read_order, socket_name
+from penstock.cluster.order import LOG, NOT_CLAIMED, ORDER, OUTPUT, Order, read_order, socket_name
 from penstock.cluster.presence import Presence
 from penstock.cluster.processes import kill_tree
 from penstock.cluster.program import PreparedProgram, prepare, unpack
@@ -96,8 +96,10 @@ class JobManager:
         if not self._attempt.claim(self._order.control):
             _logger.warning("Attempt %d of job %s is not ours.", self._order.attempt, self._order.job_id)
             return NOT_CLAIMED
+        # It holds settings, and is not needed again.
+        (Path(self._order.folder) / ORDER).unlink(missing_ok=True)
         submission = self._submission = self._records.view(self._order.job_id).submission
-        SECRETS.learn(submission.configuration)
+        SECRETS.learn({**self._order.defaults, **submission.configuration}, submission.arguments)
         presence = self._announce()
         point = ControlPoint(self._order.control, socket_name(self._order.job_id, self._order.attempt), self._answer)
         threading.Thread(target=self._watch, name="penstock-records", daemon=True).start()
@@ -336,7 +338,11 @@ def _print(error: BaseException) -> None:
 
 
 def main() -> None:
-    order = read_order(Path(sys.argv[1]))
+    try:
+        order = read_order(Path(sys.argv[1]))
+    except FileNotFoundError:
+        # Another process was started for the attempt, has claimed it and removed the order.
+        sys.exit(NOT_CLAIMED)
     folder = Path(order.folder)
     SECRETS.learn(order.settings)
     log_to_stderr()

@@ -1,6 +1,7 @@
 """The order to run one attempt of a job, from a Dispatcher to the process that it starts.
 
-It travels in a file that only this user can read: command lines and environments are visible to others.
+It travels in a file that only this user can read: command lines and environments are visible to others. The process
+removes it once it has claimed the attempt.
 """
 
 from __future__ import annotations

@@ -265,7 +265,12 @@ class Records:
 
     def _lineage(self, name: str) -> str:
         known = self._decoded.get(name)
-        return known if isinstance(known, str) else self._keep(name, self._storage.read(name).decode())
+        if isinstance(known, str):
+            return known
+        try:
+            return self._keep(name, self._storage.read(name).decode())
+        except UnicodeDecodeError as error:
+            raise self._unreadable(name, error) from None
 
     def _attempt(self, prefix: str, number: int, names: set[str]) -> Attempt:
         folder = attempt_folder(number)
@@ -376,12 +381,15 @@ class Records:
             return known
         try:
             record = msgspec.json.decode(self._storage.read(name), type=form)
-        except msgspec.MsgspecError as error:
-            raise BadRecord(
-                f"The record {name} in {self._storage.where} cannot be read: {error}.",
-                fix="Restore the file from a backup, or run the version of Penstock that wrote it.",
-            ) from None
+        except ValueError as error:
+            raise self._unreadable(name, error) from None
         return self._keep(name, record)
+
+    def _unreadable(self, name: str, error: Exception) -> BadRecord:
+        return BadRecord(
+            f"The record {name} in {self._storage.where} cannot be read: {error}.",
+            fix="Restore the file from a backup, or run the version of Penstock that wrote it.",
+        )
 
     def _keep(self, name: str, record: _T) -> _T:
         if len(self._decoded) >= _MOST_DECODED:

@@ -24,6 +24,8 @@ MOST_FILES = 10_000
 MOST_BYTES = 100 << 20
 """Of the files of a folder. A service accepts uploads of this size by default."""
 MOST_UNPACKED_BYTES = 1 << 30
+_COMPRESSIONS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+"""With any other method, zipfile unpacks into memory whatever a few bytes stand for, whatever size they declare."""
 _NAMED = 5
 """The largest files that a message names."""
 _OLDEST = (1980, 1, 1, 0, 0, 0)
@@ -251,6 +253,11 @@ def _checked_members(archive: zipfile.ZipFile, name: str) -> list[str]:
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
             raise BadProgram(
                 f"{name} has a link or a special file, {member.filename!r}.", fix="Replace it by the file it points to."
+            )
+        if member.compress_type not in _COMPRESSIONS:
+            raise BadProgram(
+                f"{name} is compressed with a method other than deflate, which is not accepted.",
+                fix="Make the archive with `zip` or Python's zipfile, without a special method.",
             )
         if member.flag_bits & 1:
             raise BadProgram(f"{name} is encrypted.", fix="Make the archive without a password.")

@@ -10,8 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-import msgspec
-
 from penstock.control.place import SUFFIX, address, opened
 from penstock.driver.control_messages import (
     Answer,
@@ -87,7 +85,7 @@ def ask(directory: str, job: Running, request: Request) -> Done:
     try:
         with opened(directory) as folder, _connected(folder, job.id) as connection:
             answer = _answer(connection, request)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError) as error:
         raise NoAnswer(
             f"Job {job} ended before it answered: {error}",
             fix="Check the output of its program. If you requested a savepoint, `penstock savepoint list` shows "
@@ -114,7 +112,7 @@ def _look_at(folder: int, job_id: str) -> Running | None:
         return None
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError):
         return Running(job_id, pid, None) if _exists(folder, job_id) else None
 
 

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-import msgspec
-
 from penstock.control.place import SUFFIX, address, opened
 from penstock.driver.control_messages import Answer, Follow, Refused, Request, decode_request, encode
 from penstock.errors import PenstockError
@@ -117,7 +115,7 @@ class ControlPoint:
     def _answers_to(self, line: bytes) -> Iterator[bytes]:
         try:
             request = decode_request(line)
-        except msgspec.MsgspecError as error:
+        except ValueError as error:
             yield _line(
                 Refused(
                     kind="BadRequest",

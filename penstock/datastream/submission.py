@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ _logger = logging.getLogger("penstock")
 
 def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, job_name: str | None) -> LocalJobClient:
     """Start the environment's program as job ``name``. ``job_name`` is the name that the program passed, if any."""
-    SECRETS.learn(env._configuration.to_dict())
+    SECRETS.learn(env._configuration.to_dict(), sys.argv[1:])
     assignment = env._launch.assignment
     settings, root = state_settings(env._configuration, name, "" if assignment is None else assignment.job_id)
     dependencies = configured_dependencies(env._configuration).and_those_of(env._dependencies)

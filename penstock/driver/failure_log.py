@@ -8,6 +8,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from penstock.common.masking import masked_start
 from penstock.driver.epoch_errors import EpochFailed
 from penstock.driver.job_snapshot import ExceptionSnapshot
 from penstock.driver.vertices import first_uid, parallelism_of, subtask_of
@@ -54,8 +55,8 @@ class FailureLog:
         others = error.failures[1 : _MOST_CONCURRENT + 1] if isinstance(error, EpochFailed) else ()
         entry = ExceptionSnapshot(
             name=_name(error, failure),
-            message=_cut(self._mask(str(error))),
-            trace=_cut(self._mask(_trace(error, failure))),
+            message=masked_start(str(error), _LONGEST, self._mask),
+            trace=masked_start(_trace(error, failure), _LONGEST, self._mask),
             at_ms=at_ms,
             attempt=self._attempt,
             restart=restart,
@@ -117,7 +118,3 @@ def _name(error: BaseException, failure: Failure | None) -> str:
 def _trace(error: BaseException, failure: Failure | None) -> str:
     # The message of an epoch's failure has the traceback of the task; that of the driver explains nothing.
     return str(error) if failure is not None else "".join(traceback.format_exception(error))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from penstock.common.job import JobStatus
-from penstock.common.masking import masked_settings, masked_text, secrets_of
+from penstock.common.masking import masked_settings, masked_text, secrets_of, secrets_of_arguments
 from penstock.driver.assignment import RecordedFailure
 from penstock.driver.checkpoint_snapshots import checkpoints_snapshot
 from penstock.driver.epoch_steps import MeasuredEpoch
@@ -59,6 +59,8 @@ class JobFacts:
     configuration: Mapping[str, str] = field(default_factory=dict)
     """The settings, not masked."""
     parameters: Mapping[str, str] = field(default_factory=dict)
+    arguments: Sequence[str] = ()
+    """The arguments of the program. They are not shown, and their secrets are masked."""
     restart_strategy: str = ""
     savepoint: str = ""
     """The savepoint that the job started from."""
@@ -94,6 +96,7 @@ class JobObserver:
         self._ended_ms = -1
         self._vertices = VertexLog(facts.parallelism)
         secrets = secrets_of(facts.configuration) | secrets_of(facts.parameters)
+        secrets |= secrets_of_arguments(facts.arguments)
         self._mask: Callable[[str], str] = lambda text: masked_text(text, secrets)
         self._failures = FailureLog(facts.parallelism, self._mask, facts.attempt)
         self._graph: PhysicalGraph | None = None

@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from penstock.cluster.gateway import Gateway
 from penstock.errors import PenstockError
@@ -116,7 +116,7 @@ class Application:
         self._audit = audit
         self._routes = _routes()
         self._views = ViewCache(service.gateway, VIEWS)
-        self._standby = Standby(service.trusted)
+        self._standby = Standby(service.trusted, service.timeout_s)
         self._guarded = AccessControl(self._answer, rules, audit)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -131,33 +131,36 @@ class Application:
             await _refuse_protocol(scope, receive, send)
             return
         method = scope["method"]
-        route: Route | None = None
-        status = HTTPStatus.INTERNAL_SERVER_ERROR.value
         try:
             route, parameters = self._routes.find(method, scope["path"])
+            scope["path_params"] = parameters
+            if _is_action(route):
+                send = self._audited(f"{method} {route.endpoint.path}", scope, send)
             leader = None if route.endpoint.path in _LOCAL else self._service.gateway.leader()
             if leader is not None:
                 await self._standby.forward(leader, scope, receive, send)
-                route = None
                 return
             if route.view:
                 body = self._views.body(route.endpoint.path, parameters, scope["query_string"])
-                status = route.endpoint.status
-                await _send(send, status, body)
+                await _send(send, route.endpoint.status, body)
                 return
-            scope["path_params"] = parameters
             request = Request(scope, receive)
             answer = await route.handler(self._service, request)
             response = _response(answer, route.endpoint)
-            status = response.status_code
         except Exception as error:
             response = self._failure(error)
-            status = response.status_code
-        finally:
-            if route is not None and _is_action(route):
-                job = scope["path_params"].get("jobid") or scope.get("state", {}).get("job", "")
-                self._audit.write(scope.get("client"), f"{method} {route.endpoint.path}", job, status)
         await response(scope, receive, send)
+
+    def _audited(self, action: str, scope: Scope, send: Send) -> Send:
+        """Return `send` with a line in the audit log before the answer, whether it is ours or that of the leader."""
+
+        async def audited(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                job = scope["path_params"].get("jobid") or scope.get("state", {}).get("job", "")
+                self._audit.write(scope.get("client"), action, job, message["status"])
+            await send(message)
+
+        return audited
 
     def _failure(self, error: Exception) -> Response:
         headers = dict(_HEADERS)

@@ -27,7 +27,7 @@ async def decoded(request: Request, kind: type[T]) -> T:
         return msgspec.json.decode(data if data.strip() else b"{}", type=kind)
     except msgspec.ValidationError as error:
         raise BadRequest(f"The body does not have the expected form: {error}.") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"The body is not valid JSON: {error}.") from None
     except RecursionError:
         raise BadRequest("The body is nested too deeply.") from None

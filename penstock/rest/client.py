@@ -25,15 +25,15 @@ from penstock.errors import PenstockError
 from penstock.rest.addresses import is_loopback
 from penstock.rest.contract import JarUploadResponseBody
 from penstock.rest.errors import ErrorBody
+from penstock.rest.listeners import foreign_user
+from penstock.rest.service import longest_s
 from penstock.rest.token_file import UnusableToken, read_token, token_file
 
 T = TypeVar("T")
 
 _CHUNK = 256 << 10
 _SLACK_S = 5.0
-"""How much longer a command waits than the service, which answers within `web.timeout`."""
-_INSPECTION_S = 75.0
-"""Time for a plan or a dry run, which the service makes in another process."""
+"""How much longer a command waits than the service and its standbys."""
 
 
 class ServiceUnreachable(PenstockError):
@@ -42,6 +42,16 @@ class ServiceUnreachable(PenstockError):
     Operator action: check that it runs with `penstock cluster status`, and that `rest.address` and `rest.port` are
     those of the service.
     """
+
+
+class ForeignService(PenstockError):
+    """Another user of this host listens on the port of the service, so the token is not sent there.
+
+    Operator action: start your service. To use the service of another user of this host, let it use TLS, and set
+    `rest.ssl.ca`.
+    """
+
+    retryable = False
 
 
 class RefusedByService(PenstockError):
@@ -85,11 +95,14 @@ class RestClient:
         port: int,
         *,
         token: str = "",
+        token_owner: int | None = None,
         tls: ssl.SSLContext | None = None,
-        timeout_s: float = 15.0,
+        timeout_s: float = 10.0,
     ) -> None:
+        """`token_owner`: the user whose file has the token. `timeout_s`: `web.timeout` of the service."""
         self.host, self.port = host, port
         self._token = token
+        self._knowing = () if token_owner is None else (token_owner,)
         self._tls = tls
         self._timeout_s = timeout_s
 
@@ -101,12 +114,14 @@ class RestClient:
         """
         host = REST_ADDRESS.read(settings) or "127.0.0.1"
         configured = REST_TLS_CA.read(settings) or REST_TLS_CERTIFICATE.read(settings)
+        token, owner = _token(settings)
         return cls(
             host,
             REST_PORT.read(settings),
-            token=_token(settings),
+            token=token,
+            token_owner=owner,
             tls=_trusting(REST_TLS_CA.read(settings)) if tls or configured or not is_loopback(host) else None,
-            timeout_s=REST_TIMEOUT.read(settings) / 1000 + _SLACK_S,
+            timeout_s=REST_TIMEOUT.read(settings) / 1000,
         )
 
     def get(self, path: str, kind: type[T], **query: str) -> T:
@@ -142,13 +157,13 @@ class RestClient:
             size = len(head) + file.stat().st_size + len(tail)
             headers = {"Content-Type": f"multipart/form-data; boundary={boundary}", "Content-Length": str(size)}
             parts = _parts(head, content, tail)
-            with self._answered("POST", "/jars/upload", self._timeout_s, parts, headers) as response:
+            with self._answered("POST", "/jars/upload", self._patience_s("/jars/upload"), parts, headers) as response:
                 answer = self._decoded(response, JarUploadResponseBody)
         return answer.filename.rpartition("/")[2]
 
     def text(self, path: str, last_bytes: int | None = None) -> Iterator[bytes]:
         """Yield a plain text, such as a log, part by part; with `last_bytes` at most its end."""
-        return self._streamed(path, self._timeout_s, last_bytes)
+        return self._streamed(path, self._patience_s(path), last_bytes)
 
     def follow(self, path: str, last_bytes: int | None = None) -> Iterator[bytes]:
         """Yield a log as it grows, until its job ends; with `last_bytes` at most the end of its present content."""
@@ -168,8 +183,9 @@ class RestClient:
     ) -> T:
         target = quote(path) + (f"?{urlencode(query)}" if query else "")
         data = None if body is None else msgspec.json.encode(body)
-        timeout_s = max(self._timeout_s, _INSPECTION_S) if path.endswith(("/plan", "/dry-run")) else self._timeout_s
-        with self._answered(method, target, timeout_s, data, {"Content-Type": "application/json"}) as response:
+        with self._answered(
+            method, target, self._patience_s(path), data, {"Content-Type": "application/json"}
+        ) as response:
             return self._decoded(response, kind)
 
     @contextmanager
@@ -198,6 +214,8 @@ class RestClient:
     ) -> http.client.HTTPResponse:
         authorization = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
+            connection.connect()
+            self._check_user(connection)
             try:
                 connection.request(method, target, body, {**headers, **authorization})
             except (BrokenPipeError, ConnectionResetError):
@@ -210,6 +228,22 @@ class RestClient:
             raise self._unreachable(error) from None
         return response
 
+    def _check_user(self, connection: http.client.HTTPConnection) -> None:
+        """Raise ForeignService if the token would be sent to another user. TLS has checked the certificate."""
+        if self._tls is not None or not self._token:
+            return
+        user = foreign_user(connection.sock, self._knowing)
+        if user is not None:
+            raise ForeignService(
+                f"The port {self.port} of {self.host} belongs to another user, with id {user}, so your token was not "
+                "sent there.",
+                fix=f"Start your service with `penstock cluster start`, if necessary with another {REST_PORT.key}. To "
+                f"use the service of another user, let it use TLS, and set {REST_TLS_CA.key}.",
+            )
+
+    def _patience_s(self, path: str) -> float:
+        return longest_s(path, self._timeout_s) + _SLACK_S
+
     def _connection(self, timeout_s: float | None) -> http.client.HTTPConnection:
         if self._tls is None:
             return http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
@@ -220,7 +254,7 @@ class RestClient:
             return msgspec.json.decode(response.read(), type=kind)
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from None
-        except msgspec.MsgspecError as error:
+        except ValueError as error:
             raise ServiceUnreachable(
                 f"The answer of {self.host}:{self.port} is not one of this version: {error}.",
                 fix="Check that rest.port leads to a service of Penstock, and that its version is yours.",
@@ -229,7 +263,7 @@ class RestClient:
     def _refused(self, status: int, body: bytes) -> RefusedByService:
         try:
             text = " ".join(msgspec.json.decode(body, type=ErrorBody).errors)
-        except msgspec.MsgspecError:
+        except ValueError:
             text = f"The service at {self.host}:{self.port} answered with status {status}."
         return _KINDS.get(status, RefusedByService)(status, text)
 
@@ -248,12 +282,13 @@ class RestClient:
         )
 
 
-def _token(settings: Mapping[str, str]) -> str:
+def _token(settings: Mapping[str, str]) -> tuple[str, int | None]:
+    """Return the token and the user who owns its file."""
     if not REST_AUTH.read(settings):
-        return ""
+        return "", None
     path = token_file(settings)
     try:
-        return read_token(path)
+        return read_token(path), path.stat().st_uid
     except FileNotFoundError:
         raise UnusableToken(
             f"The token file {path} does not exist.",

@@ -30,6 +30,7 @@ from penstock.common.options.service import LOG_FILES, LOG_SIZE, REST_ADDRESS
 from penstock.common.private_file import replace_private
 from penstock.errors import PenstockError
 from penstock.rest.assembly import rest_server
+from penstock.rest.server import raise_descriptor_limit
 from penstock.rest.token_file import cluster_token
 
 _WILDCARDS = ("0.0.0.0", "::")
@@ -58,6 +59,7 @@ def run_dispatcher(
         # A killed service leaves its address behind.
         directory.address.unlink(missing_ok=True)
         _keep_log(directory.log, settings, keep_log)
+        raise_descriptor_limit()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(directory, settings, started))
     finally:

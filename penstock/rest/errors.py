@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.cluster.gateway import Conflict, NotLeading, Timeout, UnknownOperation, UnknownProgram
 from penstock.cluster.records import UnknownJob
+from penstock.common.masking import masked_start
 from penstock.common.options import BadSetting
 from penstock.common.program_files import BadProgram
 from penstock.control.client import JobNotFound, NoAnswer, RefusedByJob
@@ -53,6 +54,10 @@ _STATUS: tuple[tuple[type[Exception], HTTPStatus], ...] = (
 )
 
 
+_LONGEST = 32_768
+"""Characters of an error, which can quote a request or the output of a program."""
+
+
 class ErrorBody(msgspec.Struct, kw_only=True, frozen=True):
     """The body of an answer that reports an error."""
 
@@ -69,4 +74,4 @@ def status_of(error: PenstockError) -> HTTPStatus:
 
 def error_body(masking: Masking, *texts: str) -> bytes:
     """Return the body that reports errors, without secrets."""
-    return msgspec.json.encode(ErrorBody(errors=[masking.text(text) for text in texts]))
+    return msgspec.json.encode(ErrorBody(errors=[masked_start(text, _LONGEST, masking.text) for text in texts]))

@@ -17,6 +17,8 @@ Handler = Callable[[Service, Request], Awaitable[Any]]
 """Answers a request: with a struct, None for an empty object, or a response of Starlette."""
 
 _VERSION = "v1"
+_LONGEST = 400
+"""Characters of a segment: the id of a program has its hash and the name of its file. Errors quote ids."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Routes:
             following = node.literals.get(segment)
             if following is None:
                 following = node.parameter_node
-                if following is None or not segment:
+                if following is None or not 0 < len(segment) <= _LONGEST:
                     raise NoRoute
                 parameters[node.parameter] = segment
             node = following

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 import ssl
 import threading
@@ -24,7 +25,23 @@ _KEEP_ALIVE_S = 75
 _STOP_S = 5
 """Time for open requests to complete when the server stops."""
 _MAX_CONNECTIONS = 800
-"""More are answered with 503, before the process runs out of file descriptors."""
+"""More are answered with 503, and above twice as many closed without an answer. See `connection_limit`."""
+_DESCRIPTORS = 8192
+"""What a service asks for. It needs them for its connections, its records and its children."""
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the limit of file descriptors of this process as far as it can: the usual one is 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def connection_limit() -> int:
+    """Return how many connections are answered. Twice as many take at most half of the file descriptors."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(_MAX_CONNECTIONS, soft // 4)
 
 
 class CannotListen(PenstockError):
@@ -72,7 +89,7 @@ class RestServer:
             # The peer in the audit log is the peer of the connection.
             proxy_headers=False,
             server_header=False,
-            limit_concurrency=_MAX_CONNECTIONS,
+            limit_concurrency=connection_limit(),
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_STOP_S,
             ssl_certfile=certificate or None,
@@ -126,7 +143,7 @@ class _Server(uvicorn.Server):
 
 
 class _BoundedProtocol(HttpToolsProtocol):
-    """Limits the size of headers and the time to send them, which uvicorn leaves open."""
+    """Limits the connections, the size of headers and the time to send them, which uvicorn leaves open."""
 
     _header_bytes = 0
     _awaits_headers = True
@@ -134,7 +151,11 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._arm()
+        if len(self.connections) > 2 * (self.limit_concurrency or _MAX_CONNECTIONS):
+            # An answer needs a request, which an idle connection never sends.
+            transport.abort()
+        else:
+            self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()

@@ -17,6 +17,15 @@ from penstock.common.options.service import (
 )
 from penstock.rest.masking import Masking
 
+_SLOW = ("/plan", "/dry-run", "/jars/upload")
+_SLOW_S = 70.0
+"""Time for a plan or a dry run, which another process makes, and for the check of an uploaded archive."""
+
+
+def longest_s(path: str, timeout_s: float) -> float:
+    """Return how long a service with this `web.timeout` takes to begin the answer of a complete request."""
+    return max(timeout_s, _SLOW_S) if path.rstrip("/").endswith(_SLOW) else timeout_s
+
 
 @dataclass
 class Service:

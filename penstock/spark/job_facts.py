@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from pyspark.sql import SparkSession
 
 from penstock.driver.checkpoint_settings import checkpoint_facts
@@ -27,6 +29,7 @@ def job_facts(spark: SparkSession, spec: JobSpec, job: str) -> JobFacts:
         ),
         configuration=spec.configuration,
         parameters=spec.physical.job_parameters,
+        arguments=sys.argv[1:],
         restart_strategy=describe_strategy(spec.restart_strategy),
         savepoint="" if spec.restore is None else spec.restore.path,
     )

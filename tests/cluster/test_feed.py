@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from penstock.cluster.order import socket_name
 from penstock.cluster.records import new_job_id
 from penstock.control import server
 from penstock.control.client import RefusedByJob
+from penstock.control.place import SUFFIX, address, opened
 from penstock.control.server import ControlPoint
-from penstock.driver.control_messages import Answer, Describe, Done, Follow, Request, Rescale, Stop
+from penstock.driver.control_messages import Answer, Describe, Done, Follow, Request, Rescale, Stop, encode
 from penstock.driver.job_snapshot import JobSnapshot
 from penstock.errors import PenstockError
 
@@ -51,6 +53,34 @@ class Process:
 def control(tmp_path: Path) -> Path:
     (tmp_path / "control").mkdir(mode=0o700)
     return tmp_path / "control"
+
+
+class Scripted:
+    """A process that answers each request with the next of these lines, and the last one again and again."""
+
+    def __init__(self, control: Path, *lines: bytes) -> None:
+        self._lines = list(lines)
+        self._control = str(control)
+
+    async def __aenter__(self) -> None:
+        with opened(self._control) as folder:
+            path = address(folder, socket_name(JOB, 1) + SUFFIX)
+            self._server = await asyncio.start_unix_server(self._answer, path)
+
+    async def __aexit__(self, *error: object) -> None:
+        self._server.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(self._lines.pop(0) if len(self._lines) > 1 else self._lines[0])
+        with suppress(OSError):
+            await writer.drain()
+        await reader.read()
+        writer.close()
+
+
+SNAPSHOT = encode(JobSnapshot(id=JOB, name="counts", state="RUNNING", attempt=1)) + b"\n"
+UNREADABLE = [b'{"type":"FromTheFuture"}\n', b"no json\n", b"x" * 200_000 + b"\n", b"\xff\n"]
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -117,6 +147,56 @@ def test_an_old_attempt_that_ends_after_the_new_one_opened_leaves_it_controllabl
         assert await feed.ask(JOB, 2, str(control), Describe(), 5) == Done(checkpoint=3)
         new.point.close()
         await feed.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("line", UNREADABLE)
+def test_a_process_with_unreadable_snapshots_is_alive_and_followed(
+    control: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, line: bytes
+) -> None:
+    monkeypatch.setattr("penstock.cluster.feed._LINE_BYTES", 50_000)
+
+    async def scenario() -> None:
+        seen: list[JobSnapshot] = []
+        feed = Feed(seen.append)
+        async with Scripted(control, line, line, SNAPSHOT):
+            feed.follow(JOB, 1, str(control))
+            await until(lambda: bool(feed.heard_ms))
+            assert not seen
+            await until(lambda: bool(seen))
+            await feed.close()
+
+    asyncio.run(scenario())
+    assert caplog.text.count("Cannot read the snapshots of job") == 1
+
+
+def test_a_snapshot_that_cannot_be_shown_does_not_end_the_feed(control: Path) -> None:
+    seen: list[JobSnapshot] = []
+
+    def show(snapshot: JobSnapshot) -> None:
+        seen.append(snapshot)
+        if len(seen) == 1:
+            raise KeyError("a defect")
+
+    async def scenario() -> None:
+        feed = Feed(show)
+        async with Scripted(control, SNAPSHOT):
+            feed.follow(JOB, 1, str(control))
+            await until(lambda: len(seen) == 2)
+            await feed.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("line", UNREADABLE)
+def test_an_unreadable_answer_conflicts(control: Path, monkeypatch: pytest.MonkeyPatch, line: bytes) -> None:
+    monkeypatch.setattr("penstock.cluster.feed._LINE_BYTES", 50_000)
+
+    async def scenario() -> None:
+        async with Scripted(control, line):
+            with pytest.raises(Conflict, match="cannot be read"):
+                await Feed(print).ask(JOB, 1, str(control), Describe(), 5)
 
     asyncio.run(scenario())
 

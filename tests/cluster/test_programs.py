@@ -121,6 +121,16 @@ class TestInspection:
             asyncio.run(inspect(program.encode(), "job.py", RunRequest(program="p"), {}, tmp_path, savepoint=False))
         assert list(tmp_path.iterdir()) == []
 
+    @pytest.mark.parametrize("end", ["raise ValueError(text)", "print(text)"])
+    def test_the_secrets_of_a_refused_program_are_masked(self, end: str, tmp_path: Path) -> None:
+        program = f"import sys\ntext = ', '.join(['log in with ' + sys.argv[2], 'pa-setting', 'de-fault'])\n{end}"
+        request = RunRequest(
+            program="p", arguments=["--password", "argument"], configuration={"db.password": "pa-setting"}
+        )
+        defaults = {"other.password": "de-fault"}
+        with pytest.raises(BadProgram, match=r"log in with \*\*\*, \*\*\*, \*\*\*"):
+            asyncio.run(inspect(program.encode(), "job.py", request, defaults, tmp_path, savepoint=False))
+
     def test_a_program_that_hangs_is_killed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(inspection, "_TIMEOUT_S", 2)
         program = b"while True: pass"

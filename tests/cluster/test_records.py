@@ -1,5 +1,6 @@
 """The records of a cluster: published once, decided once, and refused when damaged."""
 
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -140,6 +141,16 @@ class TestAttempts:
             assert (view.verdict is None) == (decisions[0].verdict is Verdict.LOST)
 
 
+class Touches:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self._path,)
+
+
 class TestDamage:
     def test_a_damaged_record_is_named(self, records: Records, tmp_path: Path) -> None:
         job = submission()
@@ -147,6 +158,26 @@ class TestDamage:
         (tmp_path / "jobs" / job.id / "job").write_bytes(b"{")
         with pytest.raises(BadRecord, match=rf"jobs/{job.id}/job .*cannot be read"):
             records.view(job.id)
+
+    def test_a_pickle_in_place_of_any_record_is_not_loaded(self, records: Records, tmp_path: Path) -> None:
+        job = submission()
+        records.submit(job)
+        records.plan(job.id, 1, Planned(leader="a", at_ms=1))
+        records.claim(job.id, 1, claim("t"))
+        records.bind_lineage(job.id, "file:///a")
+        records.end(job.id, 1, ended(Verdict.FAILED, "t"))
+        ran = tmp_path / "ran"
+        folder = tmp_path / "jobs" / job.id
+        names = [path for path in folder.rglob("*") if path.is_file()]
+        assert len(names) == 5
+        for path in names:
+            content = path.read_bytes()
+            path.write_bytes(pickle.dumps(Touches(ran)))
+            with pytest.raises(BadRecord, match="cannot be read"):
+                Records(LocalStorage(tmp_path)).view(job.id)
+            path.write_bytes(content)
+        assert not ran.exists()
+        assert Records(LocalStorage(tmp_path)).view(job.id) == records.view(job.id)
 
     def test_a_field_of_a_newer_version_is_refused(self, records: Records, tmp_path: Path) -> None:
         job = submission()

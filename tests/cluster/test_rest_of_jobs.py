@@ -256,42 +256,57 @@ def test_a_stopped_job_ends_as_finished_with_its_savepoint(service: RestRequests
     assert status == 409
 
 
-SECRET = "correct-horse-battery-staple"
+SECRET, PASSWORD, OPAQUE = "correct-horse-battery-staple", "open-sesame-and-close", "swordfish-of-the-deep"
 REVEALING = """
-import logging
+import sys
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
 env = StreamExecutionEnvironment.get_execution_environment()
 env.set_parallelism(1)
+passwords = f"{sys.argv[2]} and {sys.argv[3].partition('=')[2]}"
 key = env.get_configuration().get_string("spark.hadoop.fs.s3a.secret.key", "")
 def fail(n):
-    raise ValueError(f"cannot log in with {key}")
+    raise ValueError(f"cannot log in with {key}, {passwords}")
 env.from_sequence(1, 10**9).map(fail).uid("login").print()
 env.execute("revealing")
 """
 
 
-def test_planted_secrets_appear_in_no_answer_log_record_or_command_line(
-    cluster: Service, service: RestRequests
-) -> None:
+def test_planted_secrets_appear_in_no_answer_file_or_command_line(cluster: Service, service: RestRequests) -> None:
     settings = {"spark.hadoop.fs.s3a.secret.key": SECRET, "restart-strategy": "fixed-delay"}
     settings |= {"restart-strategy.fixed-delay.delay": "1 h"}
     program = service.upload("revealing.py", REVEALING)
-    job = service.run(program, flinkConfiguration=settings, programArgsList=["--password", SECRET])
+    arguments = ["--password", PASSWORD, f"--api-token={OPAQUE}"]
+    job = service.run(program, flinkConfiguration=settings, programArgsList=arguments)
     service.await_state(job, "RESTARTING", within_s=200)
+    check_answers(service, job)
+    exceptions = service.ask("GET", f"/jobs/{job}/exceptions")["exceptionHistory"]["entries"]
+    assert "cannot log in with ***, *** and ***" in exceptions[0]["stacktrace"]
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            assert not secrets_in(command.read_bytes())
+    check_files(cluster)
+    service.ask("PATCH", f"/jobs/{job}?mode=cancel")
+    service.await_state(job, "CANCELED")
+    ended = service.run(program, flinkConfiguration=settings | {"restart-strategy": "none"}, programArgsList=arguments)
+    service.await_state(ended, "FAILED", within_s=200)
+    check_answers(service, ended)
+    check_files(cluster)
+
+
+def check_answers(service: RestRequests, job: str) -> None:
     for endpoint in reads_of_jobs():
         if endpoint.path.count(":") == 1:
             status, data = service.answer("GET", endpoint.path.replace(":jobid", job))
             assert status == endpoint.status, endpoint.path
-            assert SECRET not in data.decode(), endpoint.path
-    exceptions = service.ask("GET", f"/jobs/{job}/exceptions")["exceptionHistory"]["entries"]
-    assert "cannot log in with " in exceptions[0]["stacktrace"]
-    folder = cluster.dispatcher.directory.root
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "order.json"]
+            assert not secrets_in(data), endpoint.path
+
+
+def check_files(cluster: Service) -> None:
+    files = [path for path in cluster.dispatcher.directory.root.rglob("*") if path.is_file()]
     assert [path for path in files if path.name == "jobmanager.log"]
-    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
-    for command in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            assert SECRET.encode() not in command.read_bytes()
-    service.ask("PATCH", f"/jobs/{job}?mode=cancel")
-    service.await_state(job, "CANCELED")
+    assert not [path for path in files if secrets_in(path.read_bytes())]
+
+
+def secrets_in(data: bytes) -> list[str]:
+    return [secret for secret in (SECRET, PASSWORD, OPAQUE) if secret.encode() in data]

@@ -1,6 +1,7 @@
 """Secrets are masked in settings, texts and log records, and everything else stays readable."""
 
 import io
+import json
 import logging
 import string
 from urllib.parse import quote
@@ -16,8 +17,10 @@ from penstock.common.masking import (
     is_secret,
     masked_setting,
     masked_settings,
+    masked_start,
     masked_text,
     secrets_of,
+    secrets_of_arguments,
 )
 from penstock.common.options import OPTIONS
 
@@ -39,6 +42,15 @@ SECRET_KEYS = [
     "oauth.clientSecret",
     "github-token",
     "db.pwd",
+    "auth.tokens",
+    "github.tokens",
+    "token1",
+    "api.keys",
+    "encryption_keys",
+    "some.key.pair",
+    "my.keypair",
+    "authorization",
+    "http.headers.Authorization",
 ]
 READABLE_KEYS = [
     "rest.auth.token-file",
@@ -51,6 +63,12 @@ READABLE_KEYS = [
     "key.deserializer",
     "spark.ssl.keyStore",
     "tokenizer.name",
+    "max_tokens",
+    "tokens.per.second",
+    "partition.keys",
+    "spark.io.encryption.keySizeBits",
+    "password.min-length",
+    "spark.sql.authorization.enabled",
     "monkey",
 ]
 secrets = st.text(string.ascii_letters + string.digits + "!$%^+-_~./:@'\"\\ äß=?&#", min_size=4, max_size=30).filter(
@@ -91,6 +109,24 @@ def test_an_empty_secret_is_shown_as_empty() -> None:
         ('Login required username="a" password="b";', 'Login required username="a" password="***";'),
         ("{'fs.s3a.secret.key': 'abc', 'n': 1}", "{'fs.s3a.secret.key': '***', 'n': 1}"),
         ('{"token": "abc", "n": 1}', '{"token": "***", "n": 1}'),
+        ("password: hunter2", "password: ***"),
+        ("user: me, password: swordfish, port: 5", "user: me, password: ***, port: 5"),
+        ("password = swordfish of mine", "password = *** of mine"),
+        ("token: eyJhbGciOiJIUzI1NiJ9.e30 expired", "token: *** expired"),
+        ("run --password hunter2 job.py", "run --password *** job.py"),
+        ("run --db-password swordfish --user x", "run --db-password *** --user x"),
+        ("run --token=abc x", "run --token=*** x"),
+        ("['--password', 'two words', 'x']", "['--password', '***', 'x']"),
+        ("[('fs.s3a.secret.key', 'abc'), ('a', 'b')]", "[('fs.s3a.secret.key', '***'), ('a', 'b')]"),
+        ("Authorization: Bearer abc.def", "Authorization: Bearer ***"),
+        ("authorization: Basic dXNlcjpwdw==, Host: h", "authorization: Basic ***, Host: h"),
+        ("{'Authorization': 'Bearer abc'}", "{'Authorization': '***'}"),
+        (r'{"x": "{\"password\":\"a\\\" b\",\"n\":1}"}', r'{"x": "{\"password\":\"***\",\"n\":1}"}'),
+        ("https://ghp_token@host/repository", "https://***@host/repository"),
+        ("https://0123456789abcdef0123456789abcdef@host/1", "https://***@host/1"),
+        ('msg="login password=hunter2 failed"', 'msg="login password=*** failed"'),
+        ('password="never closed', 'password="***'),
+        ('password="never closed\\', 'password="***\\'),
     ],
 )  # fmt: skip
 def test_secrets_in_uris_and_assignments_are_masked(text: str, masked: str) -> None:
@@ -109,6 +145,17 @@ def test_secrets_in_uris_and_assignments_are_masked(text: str, masked: str) -> N
         "ssh://git@host:22/repository",
         "key=5 has no state; partition_key=eu, sort-key: 3",
         "The token: unexpected end. A password is missing",
+        "Unexpected token: '}' (line 4)",
+        "token: expected a number",
+        "the option --password is required",
+        "argument --password: expected one argument",
+        "Send 'Authorization: Bearer <token>' with the token in the file",
+        "def connect(user: str, password: str, port: int)",
+        "if token == expected: token = self.next()",
+        "['id', 'password', 'email']",
+        "https://me@example.com/x",
+        "abfss://production-data-lake-2024@account.dfs.core.windows.net/x",
+        "max_tokens=4096",
         "rest.auth.token-file=/home/me/token",
         "at 12:30 wrote to me@example.com",
     ],
@@ -117,7 +164,7 @@ def test_texts_without_secrets_stay_unchanged(text: str) -> None:
     assert masked_text(text) == text
 
 
-@given(st.text(st.characters(exclude_characters="=:", codec="utf-8")))
+@given(st.text(st.characters(exclude_characters="=:-", codec="utf-8")))
 def test_any_text_without_assignments_and_uris_stays_unchanged(text: str) -> None:
     assert masked_text(text, ["not-in-the-text-at-all"]) == text
 
@@ -145,8 +192,88 @@ def test_an_unknown_password_in_a_uri_never_survives(password: str, scheme: str)
 
 @given(password=plain_passwords)
 def test_an_unknown_password_in_an_assignment_never_survives(password: str) -> None:
-    for text in (f"a?password={password}&b=1", f"db_password={password} x", repr({"password": password})):
+    texts = (
+        f"a?password={password}&b=1",
+        f"db_password={password} x",
+        repr({"password": password}),
+        repr(("password", password)),
+        repr(["--password", password]),
+        json.dumps({"x": json.dumps({"password": password})}),
+        json.dumps({"x": json.dumps({"x": json.dumps({"password": password})})}),
+    )
+    for text in texts:
         assert password not in masked_text(text)
+
+
+@given(password=plain_passwords)
+def test_the_password_of_a_truncated_text_never_survives(password: str) -> None:
+    assert password not in masked_text(f'{{"user": "me", "password": "{password}')
+
+
+@given(before=st.text(), after=st.text(), cut=st.integers(0, 60))
+def test_no_part_of_a_secret_is_at_the_end_of_a_text_that_is_cut(before: str, after: str, cut: int) -> None:
+    secret = "Correct-Horse-Battery"
+    text = f"{before}{secret * 2_000}{after}"
+    shown = masked_start(text, cut, lambda each: masked_text(each, [secret]))
+    assert len(shown) <= cut + 1
+    assert "Correct" not in shown.removeprefix(before).replace(MASK, "")
+
+
+def test_the_rest_of_a_long_text_is_not_masked() -> None:
+    masked: list[str] = []
+
+    def mask(text: str) -> str:
+        masked.append(text)
+        return text
+
+    assert masked_start("x" * 10_000_000, 100, mask) == "x" * 100 + "…"
+    assert masked_start("x" * 100, 100, mask) == "x" * 100
+    assert sum(map(len, masked)) < 100_000
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *("a", "A", "1", "a.", "a-", "-", "_", " ", "\\", "'", '"', ":", "=", "\n"),
+        *("://", "://a", "://a:", "://a:b@", "https://a", "https://gh1", "https://a1-"),
+        *("a=", 'a="', 'a="\\', "password=", 'password="\\', "password: ", "password = basic ", "--password "),
+        *('("a", ', 'password\\":\\"', '\\"password\\":\\\\"', "a ", 'a" : '),
+    ],
+)
+def test_a_long_text_of_any_shape_is_masked(part: str) -> None:
+    # With a search that is quadratic in the text, this would exceed the timeout by far.
+    text = part * (300_000 // len(part))
+    assert masked_text(f"{text} password=hunter2") is not None
+    assert is_secret(text) in (True, False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--db-password", "hunter22"],
+        ["--token=hunter22"],
+        ["x", "--token", "hunter22", "--user", "me"],
+        ["DB_PASSWORD='hunter22'"],
+        ["redis://me:hunter22@host/0"],
+        ['{"password": "hunter22"}'],
+        ["-D", "spark.hadoop.fs.s3a.secret.key=hunter22"],
+    ],
+)
+def test_the_secrets_in_arguments_are_known(arguments: list[str]) -> None:
+    assert secrets_of_arguments(arguments) == {"hunter22"}
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--password"], ["--password", "--verbose"], ["--key", "eu"], ["--token-file", "x"], ["a=b"]]
+)
+def test_other_arguments_are_no_secrets(arguments: list[str]) -> None:
+    assert secrets_of_arguments(arguments) == set()
+
+
+def test_a_truth_value_is_not_a_secret() -> None:
+    settings = {"hadoop.security.authorization": "true", "state.checkpoints.fs.secret": "false"}
+    assert masked_settings(settings) == settings
+    assert secrets_of(settings) == set()
 
 
 def test_secrets_inside_json_settings_are_known() -> None:

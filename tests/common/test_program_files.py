@@ -158,6 +158,19 @@ class TestAHostileArchive:
         with pytest.raises(BadProgram, match=r"x\.zip has 1\.2 MB of files, but 1\.0 MB is the limit"):
             check_archive(archive, "x.zip")
 
+    @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+    def test_an_archive_that_python_unpacks_without_a_limit_is_refused(self, tmp_path: Path, method: int) -> None:
+        with zipfile.ZipFile(tmp_path / "x.zip", "w", method) as archive:
+            archive.writestr("job.py", b"print()")
+        for act in (check_archive, lambda archive, name: extract(archive, tmp_path / "out", name)):
+            with pytest.raises(BadProgram, match="compressed with a method other than deflate"):
+                act(tmp_path / "x.zip", "x.zip")
+
+    def test_an_archive_without_compression_is_accepted(self, tmp_path: Path) -> None:
+        with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_STORED) as archive:
+            archive.writestr("job.py", b"print()")
+        assert check_archive(tmp_path / "x.zip", "x.zip") == ["job.py"]
+
     def test_an_archive_of_too_many_files_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(files, "MOST_FILES", 2)
         with pytest.raises(BadProgram, match="has 3 files, but 2 is the limit"):

@@ -1,6 +1,8 @@
 """Failures of a cluster's job count over all its attempts."""
 
 from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import cast
 
 from epoch_jobs import program
 
@@ -8,6 +10,7 @@ from penstock.driver.assignment import RecordedFailure
 from penstock.driver.failure_log import FailureLog
 from penstock.driver.failures import replayed
 from penstock.driver.instructions import JobFailure
+from penstock.driver.job_observer import JobFacts, JobObserver, ObservedJob
 from penstock.driver.job_snapshot import ExceptionSnapshot
 from penstock.driver.restarts import (
     WITH_CHECKPOINTS,
@@ -98,3 +101,11 @@ def test_the_identity_in_a_record_reveals_nothing_of_the_message() -> None:
     )
     assert one != other
     assert "hunter2" not in one
+
+
+def test_secrets_in_the_arguments_of_a_program_are_masked_in_its_failures() -> None:
+    observer = JobObserver(JobFacts(id="0" * 32, name="job", arguments=["--db-password", "open-sesame"]))
+    job = SimpleNamespace(driver=SimpleNamespace(graph=None), life=SimpleNamespace(restarts=0))
+    shown = observer.failed(ValueError("cannot log in with open-sesame"), cast(ObservedJob, job))
+    assert shown.message == "cannot log in with ***"
+    assert "open-sesame" not in shown.trace

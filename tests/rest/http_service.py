@@ -73,20 +73,25 @@ class Service:
 
         With `ends`, the client closes its side first. The service can then close without an answer.
         """
-        with socket.create_connection(("127.0.0.1", self.server.port), timeout=60) as connection:
-            received = b""
-            try:
-                connection.sendall(data)
-                if ends:
-                    connection.shutdown(socket.SHUT_WR)
-                while part := connection.recv(65536):
-                    received += part
-            except (ConnectionResetError, BrokenPipeError):
-                pass
-            return received
+        return exchanged(self.server.port, data, ends=ends)
 
     def audit(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.folder / "audit.log").read_text().splitlines()]
+
+
+def exchanged(port: int, data: bytes, *, ends: bool = False) -> bytes:
+    """Send bytes to a port, as `Service.raw` does."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        received = b""
+        try:
+            connection.sendall(data)
+            if ends:
+                connection.shutdown(socket.SHUT_WR)
+            while part := connection.recv(65536):
+                received += part
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        return received
 
 
 @contextmanager

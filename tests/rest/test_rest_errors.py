@@ -108,3 +108,21 @@ def test_a_failed_action_is_audited_without_its_text(service: Service) -> None:
     assert service.ask("POST", f"/jars/upload?password={SECRET}", body, headers).status == 500
     assert service.audit()[-1]["outcome"] == 500
     assert SECRET not in (service.folder / "audit.log").read_text()
+
+
+@pytest.mark.parametrize("path", ["/jobs/", "/jobs/overview/", "/jars/", "/taskmanagers/"])
+def test_an_endless_id_is_unknown_and_not_quoted(service: Service, path: str) -> None:
+    answer = service.get(path + "a" * 16_000)
+    assert answer.status in (404, 405)
+    assert len(answer.body) < 1_000
+
+
+def test_an_error_of_any_length_is_cut(service: Service) -> None:
+    service.gateway.failure = Conflict("x" * 1_000_000)
+    assert len(service.get("/jobs").body) < 40_000
+
+
+def test_a_body_that_is_not_utf_8_is_a_bad_request(service: Service) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = service.ask("POST", f"/jobs/{JOB}/savepoints", b'{"triggerId": "\xff"}', headers)
+    assert answer.status == 400

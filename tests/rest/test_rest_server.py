@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import socket
 import ssl
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from certificates import self_signed
-from http_service import OPEN, served
+from http_service import OPEN, served, wait_for
 
 from penstock.rest.audit import AuditLog
 from penstock.rest.client import RestClient
-from penstock.rest.server import CannotListen, RestServer, TlsRequired
+from penstock.rest.server import CannotListen, RestServer, TlsRequired, connection_limit, raise_descriptor_limit
 from penstock.rest.token_file import UnusableToken, read_token, service_token, token_file
 
 
@@ -134,6 +136,67 @@ def test_a_client_that_never_sends_its_headers_is_disconnected(monkeypatch: pyte
             while connection.recv(65536):
                 pass
     server.stop()
+
+
+def test_idle_connections_leave_file_descriptors_for_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.rest.server._MAX_CONNECTIONS", 4)
+    with served(tmp_path, OPEN) as service, ExitStack() as opened:
+        address = ("127.0.0.1", service.server.port)
+        idle = [opened.enter_context(socket.create_connection(address, timeout=30)) for _ in range(8)]
+        more = [opened.enter_context(socket.create_connection(address, timeout=30)) for _ in range(20)]
+        for connection in more:
+            assert not received(connection)
+        idle[-1].sendall(b"GET /jobs HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b" 503 " in received(idle[-1])
+        for connection in idle:
+            connection.close()
+        wait_for(lambda: received_status(address) == 200)
+
+
+def received(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(65536)
+    except ConnectionResetError:
+        return b""
+
+
+def received_status(address: tuple[str, int]) -> int:
+    with socket.create_connection(address, timeout=30) as connection:
+        try:
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        except (ConnectionResetError, BrokenPipeError):
+            return 0
+        answer = received(connection)
+        return int(answer.split()[1]) if answer else 0
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised", "connections"),
+    [
+        (100, 4096, 4096, 800),
+        (1024, 1 << 20, 8192, 800),
+        (100, 100, 100, 25),
+        (1 << 20, 1 << 20, 1 << 20, 800),
+        (1024, -1, 8192, 800),
+        (-1, -1, -1, 800),
+    ],
+)
+def test_the_limit_of_connections_follows_that_of_file_descriptors(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised: int, connections: int
+) -> None:
+    limits = (soft, hard)
+
+    def limit(kind: int, wanted: tuple[int, int]) -> None:
+        nonlocal limits
+        limits = wanted
+
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: limits)
+    monkeypatch.setattr(resource, "setrlimit", limit)
+    raise_descriptor_limit()
+    assert limits == (raised, hard)
+    assert connection_limit() == connections
 
 
 def test_the_token_file_is_created_once_and_for_this_user_only(tmp_path: Path) -> None:
