@@ -16,11 +16,13 @@ from chaos.command_line import INCOMPLETE, conclude
 from chaos.faults import Violation
 from chaos.progress import Outcome, Progress
 from chaos.report import Report
+from chaos.service import rig as rig_module
 from chaos.service import watch as watch_module
 from chaos.service.clients import Clients, Done, _poll
 from chaos.service.cluster import Cluster
+from chaos.service.faults import Hit
 from chaos.service.jobs import RUN, STOP, Victim
-from chaos.service.plan import left_out
+from chaos.service.plan import Step, left_out
 from chaos.service.rig import ServiceRig, Shape, _restarted, _unprovoked
 from chaos.service.watch import Watch
 from penstock.driver.assignment import Verdict
@@ -197,6 +199,33 @@ def test_a_job_that_restarts_although_no_fault_hit_it_is_found(job: Victim) -> N
     cluster: Any = SimpleNamespace(attempt=lambda job: 2, view=lambda job: SimpleNamespace(attempts=[lost]))
     assert _restarted(cluster, [job], {job.id: 2}) == []
     assert _restarted(cluster, [job], {job.id: 1}) == [f"job {job.id} restarted although nothing hit it: silent"]
+
+
+@pytest.mark.parametrize("spared", [True, False])
+def test_an_operation_can_only_fail_or_be_lost_if_the_fault_hit_its_job(
+    job: Victim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spared: bool
+) -> None:
+    monkeypatch.setattr(rig_module, "inject", lambda *rest: Hit("hit", None if spared else job))
+    monkeypatch.setattr(ServiceRig, "_recover", lambda *rest: 1.0)
+    rig = ServiceRig(tmp_path / "work", [], Shape(), lambda text: None)
+    cluster: Any = SimpleNamespace(await_leader=lambda patience_s: None, attempt=lambda job: 1)
+
+    def step(done: Done) -> Outcome:
+        clients: Any = SimpleNamespace(running=lambda: [job], act=lambda action, dice: done)
+        watch: Any = None
+        return rig._step(cluster, clients, watch, Step(0, "worker-kill", "rescale", 0, 1), 0)
+
+    job.width = 3
+    step(Done("rescale", "rescaled", job))
+    assert job.width == (3 if spared else None)
+    failed = Done("rescale", "rescale failed", job, "no slots")
+    if spared:
+        with pytest.raises(
+            Violation, match="worker-kill: hit, and rescale failed although nothing hit the job: no slots"
+        ):
+            step(failed)
+    else:
+        assert step(failed).failure == "no slots"
 
 
 # -- cancelled jobs ----------------------------------------------------------------------------------------------------
