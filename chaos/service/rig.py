@@ -180,6 +180,8 @@ class ServiceRig:
                 except (PenstockError, OSError) as error:
                     state = f"{node.directory.name} does not answer: {error}"
                     return False
+                if unknown := states.keys() - {job.id for job in watch.jobs}:
+                    raise Violation(f"{node.directory.name} shows jobs that no client submitted: {sorted(unknown)}")
                 waiting += [text for job in watch.jobs if (text := _missing(job, states, before))]
             state = "; ".join(dict.fromkeys(waiting))
             return not waiting

@@ -21,7 +21,7 @@ from chaos.service import watch as watch_module
 from chaos.service.clients import Clients, Done, _poll
 from chaos.service.cluster import Cluster
 from chaos.service.faults import Hit
-from chaos.service.jobs import RUN, STOP, Victim
+from chaos.service.jobs import FINISH, RUN, STOP, Victim
 from chaos.service.plan import Step, left_out
 from chaos.service.rig import ServiceRig, Shape, _restarted, _unprovoked
 from chaos.service.watch import Watch
@@ -199,6 +199,27 @@ def test_a_job_that_restarts_although_no_fault_hit_it_is_found(job: Victim) -> N
     cluster: Any = SimpleNamespace(attempt=lambda job: 2, view=lambda job: SimpleNamespace(attempts=[lost]))
     assert _restarted(cluster, [job], {job.id: 2}) == []
     assert _restarted(cluster, [job], {job.id: 1}) == [f"job {job.id} restarted although nothing hit it: silent"]
+
+
+def test_a_service_recovers_only_once_every_dispatcher_shows_every_job(job: Victim, tmp_path: Path) -> None:
+    answers = [{}, {}, {job.id: "RUNNING"}, {}, {job.id: "FINISHED"}, {job.id: "FINISHED"}]
+    job.wanted = FINISH
+    cluster: Any = SimpleNamespace(
+        problem=lambda: "", dispatchers=[Node("a", True), Node("b", False)], states=lambda node: answers.pop(0)
+    )
+    watch: Any = SimpleNamespace(jobs=[job], violations=list)
+    ServiceRig(tmp_path / "work", [], Shape(), lambda text: None)._recover(cluster, watch, 0.0)
+    assert answers == []
+
+
+def test_a_job_that_no_client_submitted_is_found(tmp_path: Path) -> None:
+    cluster: Any = SimpleNamespace(
+        problem=lambda: "", dispatchers=[Node("a", True)], states=lambda node: {"stranger": "RUNNING"}
+    )
+    watch: Any = SimpleNamespace(jobs=[], violations=list)
+    rig = ServiceRig(tmp_path / "work", [], Shape(), lambda text: None)
+    with pytest.raises(Violation, match="a shows jobs that no client submitted"):
+        rig._recover(cluster, watch, 0.0)
 
 
 @pytest.mark.parametrize("spared", [True, False])
