@@ -17,6 +17,8 @@ from chaos.progress import Progress
 from chaos.report import Report
 
 TO_BE_CONTINUED = 3
+INCOMPLETE = 4
+"""No violation was found, but some faults are not possible on this host."""
 
 
 class AnyRig(Protocol):
@@ -88,5 +90,8 @@ def conclude(
     if not over:
         say(f"Not finished yet. To continue: {command}")
         return TO_BE_CONTINUED
+    if report.left_out:
+        say(f"Incomplete: these faults are not possible on this host: {', '.join(report.left_out)}.", "bold yellow")
+        return INCOMPLETE
     say(success)
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,28 @@ def committed_states(lineage: Path, ends: dict[str, str]) -> tuple[dict[tuple[st
         states = {(operator, name): job.states(name, operator) for operator, name in STATES}
         timers = [timer for operator in ("first", "second", "windows") for timer in job.timers(operator)]
     return states, timers
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a job left behind that ended before its input did."""
+
+    states: dict[tuple[str, str], dict[int, Any]]
+    timers_to: int
+    """The watermark of the stage with timers."""
+    windows_to: int
+
+
+def finish_output(lineage: Path, ends: dict[str, str]) -> Left:
+    """Make the committed part of open output files visible, and return the committed state.
+
+    A job that keeps its checkpoints when it is cancelled keeps these files open, for a job that resumes.
+    """
+    with JobHarness(_program(ends), parallelism=2, backend="filesystem", storage=LocalStorage(lineage)) as job:
+        states = {(operator, name): job.states(name, operator) for operator, name in STATES}
+        left = Left(states, job.watermark_of("first"), job.watermark_of("windows"))
+        job.cancel()
+    return left
 
 
 def _program(ends: dict[str, str]) -> StreamExecutionEnvironment:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaos.program import LETTERS, LIST_LENGTH, WINDOW_MS, line, note, record
+from chaos.program import LETTERS, LIST_LENGTH, THE_END, WINDOW_MS, line, note, record
 
 _SHOWN = 5
 
@@ -22,8 +22,12 @@ class Expected:
     """The value of every key, by operator and state."""
 
 
-def expected(numbers: Iterable[int]) -> Expected:
-    """Return the expected results for an input of these records, in this order."""
+def expected(numbers: Iterable[int], *, timers_to: int = THE_END, windows_to: int = THE_END) -> Expected:
+    """Return the expected results for an input of these records, in this order.
+
+    A job that did not reach the end of its input has watermarks below `THE_END`: of the stage with timers, and of the
+    windows.
+    """
     by_key: dict[int, list[Any]] = defaultdict(list)
     for number in numbers:
         each = record(number)
@@ -41,17 +45,23 @@ def expected(numbers: Iterable[int]) -> Expected:
             windows[each.timestamp - each.timestamp % WINDOW_MS].append(each.id)
             letters[key % LETTERS].append(each.id)
         for start, ids in windows.items():
-            result.lines[line("timer", key, start + WINDOW_MS, sum(ids), "")] += 1
-            result.lines[line("window", key, start, [len(ids), sum(ids)], "")] += 1
+            if start + WINDOW_MS <= timers_to:
+                result.lines[line("timer", key, start + WINDOW_MS, sum(ids), "")] += 1
+            else:
+                first["sums"].setdefault(key, {})[start + WINDOW_MS] = sum(ids)
+            if start + WINDOW_MS - 1 <= windows_to:
+                result.lines[line("window", key, start, [len(ids), sum(ids)], "")] += 1
         n = len(records)
         rest = [each.id for each in records[n - n % LIST_LENGTH :]]
-        result.lines[line("first", key, n, [*rest, -1], "")] += 1
+        if timers_to >= THE_END:
+            result.lines[line("first", key, n, [*rest, -1], "")] += 1
         first["n"][key] = n
         first["note"][key] = note(key, n)
         if rest:
             first["ids"][key] = rest
     for letter, ids in letters.items():
-        result.lines[line("second", letter, len(ids), sum(ids), "")] += 1
+        if timers_to >= THE_END:
+            result.lines[line("second", letter, len(ids), sum(ids), "")] += 1
     result.states = {("first", name): held for name, held in first.items()}
     result.states["second", "n"] = {letter: len(ids) for letter, ids in letters.items()}
     result.states["second", "total"] = {letter: sum(ids) for letter, ids in letters.items()}

@@ -21,6 +21,10 @@ class Outcome:
     """The driver's last message if it exited by itself; the rig restarted it."""
     missed: bool = False
     """Whether the fault found no target, such as a worker while a driver has none yet."""
+    action: str = ""
+    """What a client of a service did during the fault."""
+    failure: str = ""
+    """Why that failed."""
 
 
 @dataclass

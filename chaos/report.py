@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -20,6 +20,8 @@ class Report:
     progress: Progress
     kinds: Iterable[str]
     """The faults, in the order of their rows."""
+    left_out: Sequence[str] = ()
+    """Faults that belong to the run, but are not possible on this host."""
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -39,6 +41,7 @@ class Report:
         progress = self.progress
         state = f"{len(progress.violations)} violations" if progress.violations else "no violations"
         over = "" if progress.finished or progress.violations else " so far"
+        lacks = f"; incomplete, without {' and '.join(self.left_out)}" if self.left_out else ""
         facts = [f"{len(progress.outcomes)} faults"]
         if progress.drivers:
             facts += [f"{progress.drivers} drivers", f"{progress.epochs:,} epochs"]
@@ -47,7 +50,7 @@ class Report:
         facts.append(f"{progress.seconds / 60:.1f} minutes")
         if progress.drivers:
             facts.append(f"{progress.left_behind} leftover processes")
-        return f"{', '.join(facts)}: {state}{over}"
+        return f"{', '.join(facts)}: {state}{over}{lacks}"
 
     def table(self) -> Table:
         result = Table(*self.heads, caption=self.summary())

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from chaos import storage_faults
+from chaos.blindness import blind
 from chaos.damage import drop_replicas, lineages
 from chaos.ends.files import FileEnds
 from chaos.ends.served import Missed, ServedEnds
@@ -33,8 +34,6 @@ _PATIENCE_S = 180.0
 """A job without an epoch for this long hangs. Starting a driver on a busy machine takes 30 s."""
 _FRUITLESS = 4
 """Maximum number of drivers in a row that complete no epoch without being hit by a fault."""
-_ENOUGH = 3
-"""From this many faults of one kind on, most of them must find a target."""
 _TAIL_EPOCHS = 12
 """Epochs after the last fault, to show that the job keeps running."""
 
@@ -372,13 +371,3 @@ def reason(log: Path) -> str:
 
 def tail(log: Path, lines: int = 15) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
-
-
-def blind(outcomes: list[Outcome]) -> list[str]:
-    """Return the kinds of fault that mostly found no target: such a run proves little, and the rig needs fixing."""
-    found = []
-    for kind in sorted({outcome.kind for outcome in outcomes}):
-        missed = [outcome.missed for outcome in outcomes if outcome.kind == kind]
-        if len(missed) >= _ENOUGH and sum(missed) * 2 > len(missed):
-            found.append(f"{kind}: {sum(missed)} of {len(missed)} faults found no target; the rig is blind")
-    return found

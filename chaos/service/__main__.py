@@ -14,7 +14,7 @@ import sys
 
 from chaos.command_line import add_options, begin, carry_out, complete, conclude
 from chaos.report import Report
-from chaos.service.plan import KINDS, make_plan, possible
+from chaos.service.plan import KINDS, left_out, make_plan, possible
 from chaos.service.records_mount import can_mount, enter_namespace
 from chaos.service.rig import ServiceRig, Shape
 
@@ -28,6 +28,7 @@ def arguments() -> argparse.Namespace:
     chosen = parser.parse_args()
     known = possible(chosen.zookeeper, can_mount())
     chosen.faults = chosen.kinds.split(",") if chosen.kinds else known
+    chosen.left_out = [] if chosen.kinds else left_out(chosen.zookeeper, can_mount())
     for kind in chosen.faults:
         if kind not in known:
             parser.error(f"fault '{kind}' is not possible here; choose from: {', '.join(known)}")
@@ -48,8 +49,6 @@ def main() -> int:
     enter_namespace(["-m", "chaos.service", *sys.argv[1:]])
     chosen = arguments()
     console, say = begin(command(chosen))
-    if not can_mount():
-        say("The host permits no mount namespace: the storage of the records does not fail in this run.")
     shape = Shape(
         dispatchers=2 if chosen.zookeeper else 1,
         zookeeper=chosen.zookeeper,
@@ -60,7 +59,7 @@ def main() -> int:
     rig = ServiceRig(chosen.work.resolve(), plan, shape, say, chosen.minutes)
     over = carry_out(rig, chosen, say)
     code = conclude(
-        Report(rig.progress, KINDS),
+        Report(rig.progress, KINDS, chosen.left_out),
         chosen,
         console,
         over=over,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,10 +14,11 @@ from chaos.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from chaos.service.dispatchers import DispatcherProcess
 from chaos.service.jobs import Victim
 from chaos.service.records_mount import RecordsMount
-from penstock.cluster.processes import kill_tree
+from penstock.cluster.processes import kill_tree, remains
 from penstock.cluster.records import JobView, Records
+from penstock.driver.assignment import Verdict
 from penstock.errors import PenstockError
-from penstock.rest.client import RefusedByService, RestClient, ServiceUnreachable
+from penstock.rest.client import NotNow, RefusedByService, RestClient
 from penstock.rest.contract import JarRunResponseBody, MultipleJobsDetails
 from penstock.rest.own_endpoints import Health
 from penstock.state.local_storage import LocalStorage
@@ -27,6 +29,10 @@ SESSION_S = 4.0
 """The session timeout of the Dispatchers in ZooKeeper."""
 HEARTBEAT_S = 10.0
 _REQUEST_S = 8.0
+_RETRIED = (409, 503)
+"""Statuses of answers that a client takes as a reason to repeat a request that was right."""
+_ANYONE = 0.5
+"""Share of the requests that go to any living Dispatcher. The others go to the leader."""
 _POLL_S = 0.2
 _PROGRAM = Path(__file__).with_name("victim.py")
 _CLUSTER = "chaos"
@@ -41,6 +47,7 @@ class Cluster:
 
     def __init__(self, folder: Path, *, dispatchers: int, zookeeper: int, mounted: bool) -> None:
         self.folder = folder
+        self._dice = random.Random()
         self._stack = ExitStack()
         self.mount = RecordsMount(folder / "records", mounted=mounted)
         self._stack.callback(self.mount.close)
@@ -120,25 +127,50 @@ class Cluster:
         found = [node for node in self.dispatchers if (health := _health(node)) is not None and not health.leading]
         return found[0] if found else None
 
+    def _someone(self) -> DispatcherProcess | None:
+        """Return a Dispatcher to send a request to: any that lives, or the leader."""
+        if self._dice.random() < _ANYONE:
+            return self._dice.choice([node for node in self.dispatchers if node.running] or [None])
+        return self.leader()
+
     def ask(self, request: Callable[[RestClient], _T], patience_s: float) -> _T:
-        """Send a request to the leader until it is acknowledged. Raises NotAnswered."""
+        """Send a request until it is acknowledged. Raises NotAnswered, and Violation for an answer that is wrong."""
         deadline = time.monotonic() + patience_s
         last = "no Dispatcher leads"
         while True:
-            leader = self.leader()
-            if leader is not None:
+            node = self._someone()
+            if node is not None:
+                failed_before = self.mount.fails
                 try:
-                    return request(leader.client(_REQUEST_S))
-                except (RefusedByService, ServiceUnreachable, OSError, PenstockError) as error:
+                    return request(node.client(_REQUEST_S))
+                except RefusedByService as error:
+                    last = str(error)
+                    excused = error.status == 500 and (failed_before or self.mount.fails)
+                    if error.status not in _RETRIED and not excused:
+                        raise Violation(f"{node.directory.name} answered with status {error.status}: {error}") from None
+                except (OSError, PenstockError) as error:
                     last = str(error)
             if time.monotonic() > deadline:
                 raise NotAnswered(last)
             time.sleep(_POLL_S)
 
-    def states(self, patience_s: float) -> dict[str, str]:
-        """Return the states of all jobs, as the leader shows them."""
-        overview = self.ask(lambda client: client.get("/jobs/overview", MultipleJobsDetails), patience_s)
+    def states(self, node: DispatcherProcess) -> dict[str, str]:
+        """Return the states of all jobs, as this Dispatcher shows them. Raises PenstockError, OSError."""
+        overview = node.client(_REQUEST_S).get("/jobs/overview", MultipleJobsDetails)
         return {str(job.jid): str(job.state) for job in overview.jobs}
+
+    def problem(self) -> str:
+        """Return why the service is not well: each Dispatcher must live, and exactly one must lead."""
+        for node in self.dispatchers:
+            if not node.running:
+                raise Violation(
+                    f"{node.directory.name} exited by itself: {node.log.read_text(errors='replace')[-2000:]}"
+                )
+        health = [_health(node) for node in self.dispatchers]
+        if None in health:
+            return f"{self.dispatchers[health.index(None)].directory.name} does not answer"
+        leading = sum(each is not None and each.leading for each in health)
+        return "" if leading == 1 else f"{leading} Dispatchers lead"
 
     def submit(self, job: Victim, patience_s: float) -> None:
         """Submit a job. The id makes it safe to repeat the request."""
@@ -152,11 +184,36 @@ class Cluster:
         job.acknowledged = True
 
     def cancel(self, job: Victim, patience_s: float) -> None:
-        self.ask(lambda client: client.patch(f"/jobs/{job.id}", dict[str, Any], mode="cancel"), patience_s)
+        """Cancel a job. The answer to an earlier request can be lost: the service then says that it is cancelled."""
+
+        def request(client: RestClient) -> None:
+            try:
+                client.patch(f"/jobs/{job.id}", dict[str, Any], mode="cancel")
+            except NotNow as error:
+                if "it is CANCELED" not in str(error):
+                    raise
+
+        self.ask(request, patience_s)
         job.cancelled_at = time.monotonic()
 
     def view(self, job: Victim) -> JobView:
         return self.records.view(job.id)
+
+    def attempt(self, job: Victim) -> int:
+        """Return the number of the newest attempt."""
+        last = self.view(job).last
+        return 0 if last is None else last.number
+
+    def runs(self, job: Victim) -> list[int]:
+        """Return the attempts of a job that still run it. One that only commits its last checkpoint does not."""
+        return [
+            each.number
+            for each in self.view(job).attempts
+            if each.claim is not None
+            and (each.ended is None or each.ended.verdict is Verdict.LOST)
+            and not (each.planned is not None and each.planned.finalize)
+            and remains(each.claim)
+        ]
 
     @contextmanager
     def paused(self, *nodes: DispatcherProcess | ZooKeeperServer) -> Iterator[None]:

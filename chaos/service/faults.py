@@ -7,9 +7,10 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 from chaos.ends.served import Missed
-from chaos.processes import Process, below, process
+from chaos.processes import Process, below
 from chaos.service.cluster import HEARTBEAT_S, SESSION_S, Cluster
 from chaos.service.jobs import Victim
 from penstock.cluster.processes import kill_tree
@@ -19,34 +20,42 @@ _FIND_S = 5.0
 _WORKER = "pyspark.worker"
 
 
-def inject(kind: str, cluster: Cluster, jobs: list[Victim], dice: random.Random) -> str:
-    """Inject a fault and return a description. `jobs` are those that run. Raises Missed if it finds no target."""
+class Hit(NamedTuple):
+    """What a fault did."""
+
+    text: str
+    job: Victim | None = None
+    """The job whose processes it hit."""
+
+
+def inject(kind: str, cluster: Cluster, jobs: list[Victim], dice: random.Random) -> Hit:
+    """Inject a fault and return what it did. `jobs` are those that run. Raises Missed if it finds no target."""
     return _INJECTIONS[kind](cluster, jobs, dice)
 
 
 # -- Dispatchers ---------------------------------------------------------------------------------------------------
 
 
-def _kill_leader(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> str:
+def _kill_leader(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> Hit:
     leader = cluster.leader()
     if leader is None:
         raise Missed("no Dispatcher led")
     leader.kill()
     pause = _sleep(dice, 0.0, 6.0)
     leader.start()
-    return f"killed {leader.directory.name}, restarted after {pause:.1f} s"
+    return Hit(f"killed {leader.directory.name}, restarted after {pause:.1f} s")
 
 
-def _pause_leader(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> str:
+def _pause_leader(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> Hit:
     leader = cluster.leader()
     if leader is None:
         raise Missed("no Dispatcher led")
     with cluster.paused(leader):
         pause = _sleep(dice, SESSION_S + 1, SESSION_S + 8)
-    return f"paused {leader.directory.name} for {pause:.1f} s"
+    return Hit(f"paused {leader.directory.name} for {pause:.1f} s")
 
 
-def _kill_all(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> str:
+def _kill_all(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> Hit:
     for node in cluster.dispatchers:
         node.kill()
     pause = _sleep(dice, 0.0, 6.0)
@@ -54,20 +63,20 @@ def _kill_all(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> str:
         node.start(wait=False)
     for node in cluster.dispatchers:
         node.wait()
-    return f"killed all Dispatchers, restarted after {pause:.1f} s"
+    return Hit(f"killed all Dispatchers, restarted after {pause:.1f} s")
 
 
-def _kill_standby(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> str:
+def _kill_standby(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> Hit:
     standby = cluster.standby()
     if standby is None:
         raise Missed("no Dispatcher stood by")
     standby.kill()
     pause = _sleep(dice, 0.0, 3.0)
     standby.start()
-    return f"killed {standby.directory.name}, restarted after {pause:.1f} s"
+    return Hit(f"killed {standby.directory.name}, restarted after {pause:.1f} s")
 
 
-def _kill_host(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> str:
+def _kill_host(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> Hit:
     leader = cluster.leader()
     if leader is None:
         raise Missed("no Dispatcher led")
@@ -76,48 +85,50 @@ def _kill_host(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> str
     kill_tree(claim)
     pause = _sleep(dice, 0.0, 6.0)
     leader.start()
-    return f"killed {leader.directory.name} and job {job.id[:6]}, restarted after {pause:.1f} s"
+    return Hit(f"killed {leader.directory.name} and job {job.id[:6]}, restarted after {pause:.1f} s", job)
 
 
 # -- jobs ----------------------------------------------------------------------------------------------------------
 
 
-def _kill_job_manager(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> str:
+def _kill_job_manager(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> Hit:
     job, claim = _running(cluster, jobs, dice)
-    _python(claim).send(signal.SIGKILL)
-    return f"killed process {claim.pid} of job {job.id[:6]}"
+    if not _python(claim).send(signal.SIGKILL):
+        raise Missed(f"the JobManager of job {job.id[:6]} had just ended")
+    return Hit(f"killed process {claim.pid} of job {job.id[:6]}", job)
 
 
-def _pause_job_manager(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> str:
+def _pause_job_manager(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> Hit:
     job, claim = _running(cluster, jobs, dice)
     longest = dice.choice([HEARTBEAT_S - 4, HEARTBEAT_S + 10])
     target = _python(claim)
-    target.send(signal.SIGSTOP)
+    if not target.send(signal.SIGSTOP):
+        raise Missed(f"the JobManager of job {job.id[:6]} had just ended")
     try:
         pause = _sleep(dice, 1.0, longest)
     finally:
         target.send(signal.SIGCONT)
-    return f"paused process {claim.pid} of job {job.id[:6]} for {pause:.1f} s"
+    return Hit(f"paused process {claim.pid} of job {job.id[:6]} for {pause:.1f} s", job)
 
 
-def _kill_executor(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> str:
+def _kill_executor(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> Hit:
     return _kill_below(cluster, jobs, dice, lambda each: "java" in each.arguments().split(" ")[0], "JVM")
 
 
-def _kill_worker(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> str:
+def _kill_worker(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> Hit:
     return _kill_below(cluster, jobs, dice, lambda each: each.arguments().endswith(_WORKER), "worker")
 
 
 def _kill_below(
     cluster: Cluster, jobs: list[Victim], dice: random.Random, wanted: Callable[[Process], bool], name: str
-) -> str:
+) -> Hit:
     job, claim = _running(cluster, jobs, dice)
     deadline = time.monotonic() + _FIND_S
     while time.monotonic() < deadline:
         # The oldest process is the daemon that forks the workers.
         found = [each for each in below(claim.pid) if wanted(each)]
         if found and found[-1].send(signal.SIGKILL):
-            return f"killed {name} {found[-1].pid} of job {job.id[:6]}"
+            return Hit(f"killed {name} {found[-1].pid} of job {job.id[:6]}", job)
         time.sleep(0.02)
     raise Missed(f"job {job.id[:6]} had no {name}")
 
@@ -128,62 +139,58 @@ def _running(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> tuple
     for job in jobs:
         with suppress(OSError):
             last = cluster.view(job).last
-            if last is not None and last.claim is not None and last.ended is None and _is_alive(last.claim):
+            if last is not None and last.claim is not None and last.ended is None and _python(last.claim).alive():
                 found.append((job, last.claim))
     if not found:
         raise Missed("no JobManager was running")
     return dice.choice(found)
 
 
-def _is_alive(claim: Claim) -> bool:
-    return Process(claim.pid, claim.started).alive()
-
-
 def _python(claim: Claim) -> Process:
-    return process(claim.pid) or Process(claim.pid, claim.started)
+    return Process(claim.pid, claim.started)
 
 
 # -- ZooKeeper and storage -----------------------------------------------------------------------------------------
 
 
-def _kill_one_server(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> str:
+def _kill_one_server(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> Hit:
     number = dice.randrange(len(cluster.zookeeper))
     cluster.zookeeper[number].kill()
     pause = _sleep(dice, 0.5, 6.0)
     cluster.start_zookeeper()
-    return f"killed server {number + 1}, restarted after {pause:.1f} s"
+    return Hit(f"killed server {number + 1}, restarted after {pause:.1f} s")
 
 
-def _kill_all_servers(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> str:
+def _kill_all_servers(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> Hit:
     for server in cluster.zookeeper:
         server.kill()
     pause = _sleep(dice, 0.5, SESSION_S + 4)
     cluster.start_zookeeper()
-    return f"killed all servers, restarted after {pause:.1f} s"
+    return Hit(f"killed all servers, restarted after {pause:.1f} s")
 
 
-def _pause_servers(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> str:
+def _pause_servers(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> Hit:
     with cluster.paused(*cluster.zookeeper):
         pause = _sleep(dice, SESSION_S + 1, SESSION_S + 6)
-    return f"paused all servers for {pause:.1f} s"
+    return Hit(f"paused all servers for {pause:.1f} s")
 
 
-def _make_read_only(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> str:
+def _make_read_only(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> Hit:
     cluster.mount.make_read_only()
     try:
         pause = _sleep(dice, 2.0, 12.0)
     finally:
         cluster.mount.make_writable()
-    return f"read-only for {pause:.1f} s"
+    return Hit(f"read-only for {pause:.1f} s")
 
 
-def _fill(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> str:
+def _fill(cluster: Cluster, jobs: list[Victim], dice: random.Random) -> Hit:
     cluster.mount.fill()
     try:
         pause = _sleep(dice, 2.0, 12.0)
     finally:
         cluster.mount.free()
-    return f"full for {pause:.1f} s"
+    return Hit(f"full for {pause:.1f} s")
 
 
 def _sleep(dice: random.Random, shortest: float, longest: float) -> float:
@@ -192,7 +199,7 @@ def _sleep(dice: random.Random, shortest: float, longest: float) -> float:
     return seconds
 
 
-_INJECTIONS: dict[str, Callable[[Cluster, list[Victim], random.Random], str]] = {
+_INJECTIONS: dict[str, Callable[[Cluster, list[Victim], random.Random], Hit]] = {
     "dispatcher-kill": _kill_leader,
     "dispatcher-pause": _pause_leader,
     "dispatchers-kill": _kill_all,

@@ -43,7 +43,7 @@ KINDS = {
     "records-full": Kind(4, "the file system of the records is full for a while", mount=True),
 }
 
-ACTIONS = {"submit": 30, "cancel": 14, "savepoint": 18, "rescale": 18, "finish": 20}
+ACTIONS = {"submit": 30, "cancel": 14, "savepoint": 16, "rescale": 16, "stop": 10, "finish": 14}
 """What a client does during a fault, per hundred."""
 
 
@@ -63,6 +63,11 @@ class Step:
 def possible(zookeeper: int, mount: bool) -> list[str]:
     """Return the kinds of faults that a cluster with this many ZooKeeper servers can have."""
     return [name for name, kind in KINDS.items() if kind.zookeeper <= zookeeper and (mount or not kind.mount)]
+
+
+def left_out(zookeeper: int, mount: bool) -> list[str]:
+    """Return the kinds of faults that the host prevents."""
+    return [kind for kind in possible(zookeeper, mount=True) if kind not in possible(zookeeper, mount)]
 
 
 def make_plan(seed: int, count: int, kinds: Sequence[str]) -> list[Step]:

@@ -44,16 +44,20 @@ class RecordsMount:
         self.path = path
         self._mounted = mounted
         self._filler = path / "filler"
+        self.fails = False
+        """Whether writes fail at the moment."""
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if mounted:
             _mount("-t", "tmpfs", "-o", f"size={_SIZE},mode=700", "none", str(path))
 
     def make_read_only(self) -> None:
         """Refuse all writes from now on, with EROFS. A file that is being written delays it."""
+        self.fails = True
         self._remount("ro")
 
     def make_writable(self) -> None:
         self._remount("rw")
+        self.fails = False
 
     def _remount(self, mode: str) -> None:
         deadline = time.monotonic() + _BUSY_S
@@ -67,6 +71,7 @@ class RecordsMount:
 
     def fill(self) -> None:
         """Use up all space: writes fail with ENOSPC from now on."""
+        self.fails = True
         with open(self._filler, "ab", buffering=0) as file:
             for chunk in (_CHUNK, _CHUNK[:4096], _CHUNK[:1]):
                 try:
@@ -78,6 +83,7 @@ class RecordsMount:
 
     def free(self) -> None:
         self._filler.unlink(missing_ok=True)
+        self.fails = False
 
     def close(self) -> None:
         if self._mounted:

@@ -14,16 +14,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from chaos.blindness import blind
 from chaos.ends.served import Missed
 from chaos.faults import Violation
 from chaos.progress import Outcome, Progress
-from chaos.service.clients import Acting, Clients
+from chaos.service.clients import Acting, Clients, Done
 from chaos.service.cluster import Cluster, NotAnswered, until
-from chaos.service.faults import inject
-from chaos.service.jobs import FINISH, RUN, Victim
+from chaos.service.dispatchers import NodeDied
+from chaos.service.faults import Hit, inject
+from chaos.service.jobs import FINISH, RUN, SHOWN, Victim
 from chaos.service.plan import Step
 from chaos.service.watch import Watch
 from penstock.cluster.processes import remains
+from penstock.errors import PenstockError
 
 GRACE_S = 240.0
 """Maximum time from the end of a fault until the service answers and every job does what its clients want.
@@ -33,6 +36,8 @@ A restart takes 15 s on two idle cores, the supervisor waits up to a minute befo
 _ROUND = 10
 """Faults per cluster."""
 _PROGRESS_EPOCHS = 2
+_REHEARSED = ("savepoint", "rescale", "stop", "cancel")
+"""Actions that must succeed before the first fault."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +74,10 @@ class ServiceRig:
                     return False
                 self.progress.outcomes += self._round(left[:_ROUND])
                 self._save(before)
+            self.progress.violations += blind(self.progress.outcomes)
             self.progress.finished = True
-        except Violation as violation:
-            self.progress.violations.append(str(violation))
+        except (Violation, NodeDied, NotAnswered) as violation:
+            self.progress.violations.append(f"{violation}" if isinstance(violation, Violation) else repr(violation))
         finally:
             self._save(before)
         return True
@@ -91,8 +97,10 @@ class ServiceRig:
         shape = self._shape
         outcomes: list[Outcome] = []
         cluster = Cluster(folder, dispatchers=shape.dispatchers, zookeeper=shape.zookeeper, mounted=shape.mounted)
-        with cluster, Watch() as watch:
+        with cluster, Watch(cluster) as watch:
             clients = Clients(cluster, folder, watch.jobs, shape.most_jobs, GRACE_S)
+            if not self.progress.outcomes:
+                self._rehearse(cluster, clients, watch)
             for step in steps:
                 if self._is_late() and outcomes:
                     break
@@ -100,6 +108,19 @@ class ServiceRig:
             self._settle(cluster, watch)
         shutil.rmtree(folder)
         return outcomes
+
+    def _rehearse(self, cluster: Cluster, clients: Clients, watch: Watch) -> None:
+        """Carry out every action without a fault in its way. If one fails, a run with faults proves nothing."""
+        cluster.await_leader(GRACE_S)
+        for action in _REHEARSED:
+            if not clients.running():
+                clients.submit()
+                self._recover(cluster, watch, 0.0)
+            done = clients.act(action, random.Random(action))
+            if done.failure:
+                raise Violation(f"{done.text} without a fault in its way: {done.failure}")
+            self._recover(cluster, watch, 0.0)
+        self._say(f"without faults, these succeed: {', '.join(_REHEARSED)}")
 
     def _step(self, cluster: Cluster, clients: Clients, watch: Watch, step: Step, done: int) -> Outcome:
         cluster.await_leader(GRACE_S)
@@ -110,19 +131,36 @@ class ServiceRig:
         delay_s = step.delay_ms / 1000
         acting = Acting(clients, step.action, random.Random(step.dice + 1), max(delay_s, 0.0))
         targets = clients.running()
+        attempts = {job.id: cluster.attempt(job) for job in targets}
         acting.start()
         time.sleep(max(-delay_s, 0.0))
         missed = False
         try:
-            did = inject(step.kind, cluster, targets, dice)
+            hit = inject(step.kind, cluster, targets, dice)
         except Missed as nothing:
-            did, missed = str(nothing), True
+            hit, missed = Hit(str(nothing)), True
         ended = time.monotonic()
         acted = acting.result()
+        if acted.action == "rescale" and acted.job is not None and acted.job is hit.job:
+            # A rescale is in effect from the next checkpoint on, which the fault can have prevented.
+            acted.job.width = None
         recovery = self._recover(cluster, watch, ended)
+        spared = [job for job in targets if job is not hit.job]
+        if problems := [*_unprovoked(acted, spared), *_restarted(cluster, spared, attempts)]:
+            raise Violation(f"{step.kind}: {hit.text}, and {'; '.join(problems)}")
         number = len(self.progress.outcomes) + done + 1
-        self._say(f"{number:3}/{len(self._plan)} {step.kind:17} {did}; {acted}; all well after {recovery:.1f} s")
-        return Outcome(step.index, step.kind, f"{did}; {acted}", recovery, missed=missed)
+        self._say(
+            f"{number:3}/{len(self._plan)} {step.kind:17} {hit.text}; {acted.text}; all well after {recovery:.1f} s"
+        )
+        return Outcome(
+            step.index,
+            step.kind,
+            f"{hit.text}; {acted.text}",
+            recovery,
+            missed=missed,
+            action=acted.action,
+            failure=acted.failure,
+        )
 
     def _recover(self, cluster: Cluster, watch: Watch, since: float) -> float:
         """Wait until the service answers and all jobs do what their clients want. Return the time since the fault."""
@@ -133,13 +171,19 @@ class ServiceRig:
             nonlocal state
             if found := watch.violations():
                 raise Violation("; ".join(found))
-            try:
-                states = cluster.states(1.0)
-            except NotAnswered as error:
-                state = f"the service does not answer: {error}"
+            if state := cluster.problem():
                 return False
-            waiting = [text for job in watch.jobs if (text := _missing(job, states, before))]
-            state = "; ".join(waiting)
+            waiting = []
+            for node in cluster.dispatchers:
+                try:
+                    states = cluster.states(node)
+                except (PenstockError, OSError) as error:
+                    state = f"{node.directory.name} does not answer: {error}"
+                    return False
+                if unknown := states.keys() - {job.id for job in watch.jobs}:
+                    raise Violation(f"{node.directory.name} shows jobs that no client submitted: {sorted(unknown)}")
+                waiting += [text for job in watch.jobs if (text := _missing(job, states, before))]
+            state = "; ".join(dict.fromkeys(waiting))
             return not waiting
 
         try:
@@ -159,11 +203,11 @@ class ServiceRig:
         def gone() -> bool:
             views = [cluster.view(job) for job in watch.jobs]
             claims = [each.claim for view in views for each in view.attempts if each.claim is not None]
-            frozen = all(job.frozen is not None for job in watch.jobs if job.cancelled_at is not None)
-            return frozen and not any(remains(claim) for claim in claims)
+            watched = all(job.frozen is not None and job.watched for job in watch.jobs if job.cancelled_at is not None)
+            return watched and not any(remains(claim) for claim in claims)
 
         until(gone, GRACE_S, "the processes of ended jobs exit")
-        if problems := [problem for job in watch.jobs for problem in job.check(cluster.view(job))]:
+        if problems := [*watch.violations(), *(each for job in watch.jobs for each in job.check(cluster.view(job)))]:
             raise Violation("; ".join(problems))
 
 
@@ -174,11 +218,32 @@ def _missing(job: Victim, states: dict[str, str], before: dict[str, int]) -> str
     state = states.get(job.id, "not listed")
     if state == "FAILED":
         raise Violation(f"job {job.id} failed")
-    if state != job.wanted:
-        return f"job {job.id} is {state}, not {job.wanted}"
+    if state != SHOWN[job.wanted]:
+        return f"job {job.id} is {state}, not {SHOWN[job.wanted]}"
     if job.wanted == RUN and job.checkpoint() < before.get(job.id, 0) + _PROGRESS_EPOCHS:
         return f"job {job.id} publishes no checkpoint"
     return ""
+
+
+def _unprovoked(done: Done, spared: list[Victim]) -> list[str]:
+    """Return an action that failed although no fault hit its job: JobManagers keep operations."""
+    if done.failure and done.job in spared:
+        return [f"{done.text} although nothing hit the job: {done.failure}"]
+    return []
+
+
+def _restarted(cluster: Cluster, spared: list[Victim], attempts: dict[str, int]) -> list[str]:
+    """Return the jobs that restarted although no fault hit them: they do not depend on Dispatchers or ZooKeeper."""
+    return [
+        f"job {job.id} restarted although nothing hit it: {_reason(cluster, job)}"
+        for job in spared
+        if job.wanted == RUN and cluster.attempt(job) != attempts[job.id]
+    ]
+
+
+def _reason(cluster: Cluster, job: Victim) -> str:
+    lost = [each.ended.reason for each in cluster.view(job).attempts if each.ended is not None]
+    return lost[-1] if lost else ""
 
 
 def digest(plan: list[Step], shape: Shape) -> str:

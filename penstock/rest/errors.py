@@ -66,6 +66,9 @@ class ErrorBody(msgspec.Struct, kw_only=True, frozen=True):
 
 def status_of(error: PenstockError) -> HTTPStatus:
     """Return the status of the answer that reports an error."""
+    if isinstance(error, RefusedByJob) and error.kind == UnknownOperation.__name__:
+        # The JobManager that kept the operation has died, so a client must not go on polling.
+        return HTTPStatus.NOT_FOUND
     for kind, status in _STATUS:
         if isinstance(error, kind):
             return status

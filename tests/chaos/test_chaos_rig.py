@@ -9,10 +9,11 @@ import pytest
 from victim import run_victim
 
 from chaos import rig as rig_module
+from chaos.blindness import blind
 from chaos.faults import Faults, Missed
 from chaos.plan import LOCAL, Fault, Life
 from chaos.progress import Outcome, Progress
-from chaos.rig import Rig, blind
+from chaos.rig import Rig
 
 PLAN = [
     Life(

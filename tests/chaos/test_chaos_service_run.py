@@ -32,3 +32,16 @@ def test_an_impossible_fault_of_a_cluster_is_rejected_with_the_possible_ones(tmp
     done = subprocess.run([sys.executable, "-m", "chaos.service", *words], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert "fault 'zookeeper-one' is not possible here; choose from: dispatcher-kill" in done.stderr
+
+
+def test_a_run_on_a_host_without_mount_namespaces_names_the_faults_that_it_lacks(tmp_path: Path) -> None:
+    words = ["--kills", "0", "--seed", "1", "--work", str(tmp_path / "work")]
+    done = subprocess.run(
+        [sys.executable, "-m", "chaos.service", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={"PATH": str(tmp_path)},  # without `unshare`
+    )
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "not possible on this host: records-read-only, records-full." in done.stdout.splitlines()[-1]

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from chaos.program import build
+from penstock.checkpoint.fencing import close
+from penstock.checkpoint.manifest import latest
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
@@ -18,4 +20,19 @@ def run_victim(work: Path, total: int = TOTAL) -> Path:
     build(env, str(work / "total"), str(work / "out"), 100, 0)
     with JobHarness(env, parallelism=2, backend="filesystem", storage=LocalStorage(lineage)) as job:
         job.run(100)
+    return lineage
+
+
+def run_and_cancel(work: Path, epochs: int = 6) -> Path:
+    """Run some epochs, close the lineage, and leave output files open, as a cancelled job does that keeps its state."""
+    lineage = work / "checkpoints" / "chaos" / "000000000000001-test"
+    storage = LocalStorage(lineage)
+    env = StreamExecutionEnvironment.get_execution_environment()
+    build(env, str(work / "total"), str(work / "out"), 40, 0)
+    with JobHarness(env, parallelism=2, backend="filesystem", storage=storage) as job:
+        for _ in range(epochs):
+            job.epoch(40)
+    found = latest(storage)
+    assert found is not None
+    close(storage, *found, found[0].lineage, found[0].token)
     return lineage

@@ -33,6 +33,7 @@ SETTINGS = {
     [
         (Conflict("Busy.", fix="Wait."), 409),
         (RefusedByJob(Refused(kind="X", problem="Busy.", fix="Wait.")), 409),
+        (RefusedByJob(Refused(kind="UnknownOperation", problem="Busy.", fix="Wait.")), 404),
         (NotLeading("Busy.", fix="Wait."), 503),
         (Timeout("Busy.", fix="Wait."), 503),
         (NoAnswer("Busy.", fix="Wait."), 503),
