@@ -6,12 +6,14 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from dispatchers import Member, settings_for, until
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
+from service import Service
 
 from chaos.servers.zookeeper import ZooKeeperServer
 from penstock.cluster.coordination import CoordinationUnavailable
@@ -248,6 +250,48 @@ class TestProtection:
         assert len(nodes) == 6
         assert caplog.text
         assert password not in caplog.text + repr(settings)
+
+    def test_the_secrets_of_a_job_are_in_no_node(
+        self, settings: ZooKeeperSettings, admin: Any, zookeeper: ZooKeeperServer, tmp_path: Path
+    ) -> None:
+        credentials = tmp_path / "credentials"
+        credentials.touch(0o600)
+        credentials.write_text(settings.credentials)
+        with Service(
+            tmp_path / "cluster",
+            high_availability__type="zookeeper",
+            high_availability__storageDir=str(tmp_path / "storage"),
+            high_availability__cluster_id=settings.cluster_id,
+            high_availability__zookeeper__quorum=zookeeper.address,
+            high_availability__zookeeper__path__root=settings.root,
+            high_availability__zookeeper__client__credentials_file=str(credentials),
+            spark__hadoop__fs__s3a__secret__key=PLANTED,
+        ) as service:
+            arguments = ["--password", PLANTED, str(tmp_path / "go")]
+            job = service.submit(WAITING, *arguments, db__password=PLANTED, parallelism__default="1")
+            until(lambda: admin.get_children(settings.job_managers), "the JobManager's node")
+            assert any(job in node for node in self.check_nodes(admin, settings.base))
+            (tmp_path / "go").touch()
+            service.wait_until(job, "FAILED")
+            self.check_nodes(admin, settings.base)
+
+    @staticmethod
+    def check_nodes(admin: Any, base: str) -> list[str]:
+        nodes = [base]
+        for path in nodes:
+            nodes += [f"{path}/{name}" for name in admin.get_children(path)]
+            content, _ = admin.get(path)
+            assert PLANTED not in f"{path} {content!r}"
+        return nodes
+
+
+PLANTED = "correct-horse-battery-staple"
+WAITING = """
+import os, sys, time
+while not os.path.exists(sys.argv[3]):
+    time.sleep(0.05)
+raise ValueError(f"cannot log in with {sys.argv[2]}")
+"""
 
 
 def admin_view(leader: Member, settings: ZooKeeperSettings) -> str:
