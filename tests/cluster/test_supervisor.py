@@ -44,16 +44,16 @@ class Host:
         self.alive.add(pid)
         return claim
 
-    def state(self, claim: Claim) -> Process:
+    def state(self, job_id: str, attempt: int, claim: Claim) -> Process:
         return Process.ALIVE if claim.pid in self.alive else Process.DEAD
 
     def start_failure(self, job_id: str, attempt: int) -> str:
         return ""
 
-    def remains(self, claim: Claim) -> bool:
+    def remains(self, job_id: str, attempt: int, claim: Claim) -> bool:
         return claim.pid in self.alive
 
-    def kill(self, claim: Claim) -> bool:
+    def kill(self, job_id: str, attempt: int, claim: Claim) -> bool:
         self.kills.append(claim.pid)
         self.alive -= {claim.pid} - self.immortal
         return claim.pid not in self.alive

@@ -11,6 +11,7 @@ import pytest
 from fake_gateway import COUNT, EXECUTOR, JOB
 from http_service import OPEN, Service, multipart, served
 
+from penstock.rest.agent_endpoints import AGENT_ENDPOINTS
 from penstock.rest.endpoints import ENDPOINTS
 from penstock.rest.own_endpoints import OWN_ENDPOINTS, TEXT_ENDPOINTS
 
@@ -87,7 +88,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 def fuzzed(random: random.Random) -> bytes:
     """Return a request: valid in most parts, with random values, and in half of all cases damaged."""
-    endpoint = random.choice([*ENDPOINTS, *OWN_ENDPOINTS, *TEXT_ENDPOINTS])
+    endpoint = random.choice([*ENDPOINTS, *OWN_ENDPOINTS, *TEXT_ENDPOINTS, *AGENT_ENDPOINTS])
     path = "/".join(
         random.choice(SEGMENTS) if part.startswith(":") and random.random() < 0.5 else _usual(part)
         for part in endpoint.path.split("/")
