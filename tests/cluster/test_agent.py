@@ -144,7 +144,7 @@ def test_logs_are_found_by_job_ids_only(agent: HostAgent, tmp_path: Path) -> Non
         agent.logs("../jobs")
 
 
-def test_of_an_attempt_that_two_hosts_started_the_log_of_the_claim_counts(records: Records, claimed: Claimed) -> None:
+def test_the_log_of_the_claim_counts_if_two_hosts_started_an_attempt(records: Records, claimed: Claimed) -> None:
     claimed(1, host="b")
     here = [LogFile(name=f"{n}-jobmanager.log", size=1, modified_ms=1) for n in (1, 2)]
     there = [

@@ -130,7 +130,7 @@ def test_a_node_that_disappears_is_made_again(settings: ZooKeeperSettings, dispa
     until(lambda: a.agents() == {"b": ("http://b:1",)} and a.problem == b.problem == "")
 
 
-def test_only_the_user_of_the_cluster_reads_the_nodes(dispatcher: Make, settings: ZooKeeperSettings) -> None:
+def test_the_nodes_are_readable_by_the_user_of_the_cluster_only(dispatcher: Make, settings: ZooKeeperSettings) -> None:
     a = dispatcher("a")
     dispatcher("b")
     until(a.agents)

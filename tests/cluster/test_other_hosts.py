@@ -214,7 +214,7 @@ def test_logs_are_those_of_all_agents_that_answer() -> None:
     run(others, scenario())
 
 
-def test_without_a_way_to_reach_agents_every_process_elsewhere_is_unknown() -> None:
+def test_every_process_elsewhere_is_unknown_if_agents_cannot_be_reached() -> None:
     others = OtherHosts(None, lambda: {"a": ("a",)})
 
     async def scenario() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import self_signed
 from fake_gateway import JOB, JOBS
 from http_service import OPEN, Service, served, wait_for
 
@@ -255,6 +256,19 @@ def test_the_server_stops_although_a_leader_waits_for_an_answer(host: Service) -
 
     asyncio.run(scenario())
     fake(host).hang.set()
+
+
+def test_agents_are_reached_with_tls_if_their_certificate_is_trusted(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    with served(tmp_path / "host", {"rest.ssl.certificate": certificate, "rest.ssl.private-key": key}) as host:
+        host.gateway.agent = agent = FakeAgent(tmp_path / "agent")
+        assert host.server.address.startswith("https://")
+        trusting, other = HttpAgents(host.token, certificate), HttpAgents(host.token, "")
+        assert asyncio.run(trusting.kill(host.server.address, JOB, 1))
+        with pytest.raises(NoAgent, match="CERTIFICATE_VERIFY_FAILED"):
+            asyncio.run(other.kill(host.server.address, JOB, 1))
+        assert agent.killed == [(JOB, 1)]
+        agent.point.close()
 
 
 class TestLogs:
