@@ -36,6 +36,7 @@ curl -H "Authorization: Bearer $(cat ~/.local/state/penstock/cluster/token)" htt
   under `/jobs/:jobid/savepoints/:triggerid`.
 - `…/metrics` lists the ids of metrics; with `get=a,b` it returns their values. The aggregating ones (`/jobs/metrics`,
   `/taskmanagers/metrics`, `…/subtasks/metrics`) also take `agg` (`min`, `max`, `avg`, `sum`, `skew`) and a selector.
+- Paths below `/penstock/v1/agent/` are for the Dispatchers of a cluster among themselves. They can change at any time.
 - Job ids and vertex ids have 32 lower-case hexadecimal digits.
 - `POST /jars/upload` takes a program as `.py`, `.zip` or `.whl`, and `POST /jars/:jarid/run` runs it. `entryClass`
   names the module. Flink's `org.apache.flink.client.python.PythonDriver` with `-py`, `-pym`, `-pyfs`, `-pyreq` and
