@@ -79,6 +79,8 @@ class OtherHosts:
         """When the supervisor last asked for each attempt."""
         self._seen: dict[_Attempt, _Seen] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
+        self._problems: dict[str, str] = {}
+        """Why the agents of a host did not answer the last time; empty if one did."""
 
     def start(self) -> None:
         """Begin to ask agents, in the running event loop."""
@@ -187,8 +189,10 @@ class OtherHosts:
             ask = self._first(host, lambda agents, address: agents.processes(address, given))
             answer = await asyncio.wait_for(ask, _ANSWER_S)
         except (OSError, TimeoutError, PenstockError) as error:
-            _logger.debug("Host %s does not answer: %s", host, error)
             answer = []
+            self._report(host, str(error) or type(error).__name__)
+        else:
+            self._report(host, "")
         found = {(each.job, each.attempt): each for each in answer}
         for key in attempts:
             process = found.get((key.job_id, key.number))
@@ -196,6 +200,15 @@ class OtherHosts:
                 self._note(key, Process.UNKNOWN, remains=False)
             else:
                 self._note(key, Process.ALIVE if process.alive else Process.DEAD, remains=process.remains)
+
+    def _report(self, host: str, problem: str) -> None:
+        if problem == self._problems.get(host, ""):
+            return
+        self._problems[host] = problem
+        if problem:
+            _logger.warning("JobManagers on host %s are out of reach: %s.", host, problem)
+        else:
+            _logger.info("JobManagers on host %s are in reach.", host)
 
     def _agents_of(self, host: str) -> Sequence[str]:
         return () if self._agents is None else self._addresses().get(host, ())

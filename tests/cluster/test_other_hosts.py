@@ -151,6 +151,20 @@ def test_a_process_is_unknown_again_when_its_agent_does_not_answer(failure: str)
     run(others, scenario())
 
 
+def test_an_old_answer_does_not_count_while_the_next_one_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.cluster.other_hosts._ANSWER_S", 60.0)
+    agents = FakeAgents(a={(JOB, 1): (True, True)})
+    others = agents.hosts("a")
+
+    async def scenario() -> None:
+        await until(lambda: others.state("a", JOB, 1) is Process.ALIVE)
+        agents.hanging.add("a")
+        await until(lambda: others.state("a", JOB, 1) is Process.UNKNOWN)
+        assert not others.remains("a", JOB, 1)
+
+    run(others, scenario())
+
+
 def test_an_agent_that_hangs_does_not_delay_the_answers_of_other_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.cluster.other_hosts._ANSWER_S", 60.0)
     agents = FakeAgents(b={(JOB, 1): (True, True)})
@@ -175,6 +189,27 @@ def test_the_second_agent_of_a_host_answers_if_the_first_one_does_not() -> None:
         assert agents.killed == [("a2", (JOB, 1))]
 
     run(others, scenario())
+
+
+def test_a_host_that_is_out_of_reach_is_reported_once_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    agents = FakeAgents()
+    others = agents.hosts("a")
+
+    async def scenario() -> None:
+        def asked(times: int) -> bool:
+            others.state("a", JOB, 1)
+            return len(agents.asked) >= times
+
+        await until(lambda: asked(6))
+        agents.known["a2"] = {(JOB, 1): (True, True)}
+        await until(lambda: others.state("a", JOB, 1) is Process.ALIVE)
+
+    with caplog.at_level("INFO", "penstock"):
+        run(others, scenario())
+    assert caplog.messages == [
+        "JobManagers on host a are out of reach: a2 does not answer.",
+        "JobManagers on host a are in reach.",
+    ]
 
 
 def test_agents_are_asked_as_long_as_the_supervisor_asks() -> None:
