@@ -23,7 +23,7 @@ from penstock.rest.contract import LogListInfo
 from penstock.rest.errors import ErrorBody
 from penstock.rest.exchange import Exchange
 
-_SILENT_S = 20.0
+_SILENT_S = 8.0
 """A followed JobManager sends something every 5 s. A silent connection is replaced: its host might have gone."""
 _AT_ONCE = 500
 """Attempts in one request."""

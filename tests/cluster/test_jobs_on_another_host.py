@@ -195,6 +195,9 @@ def test_the_leader_sees_saves_rescales_and_kills_jobs_on_another_host(hosts: Ho
     assert b"".join(client.text(f"/penstock/v1/jobs/{killed}/logs/1-jobmanager.out", 10)).count(b"\n") < 10
 
     check_death(hosts, killed, claims[killed])
+    # A drained Dispatcher stays the agent of its host, and forwards requests.
+    hosts.a.client().post("/penstock/v1/drain", dict[str, Any])
+    assert line(hosts.a.client(), hung).attempt == 1
     check_silence(hosts, hung, claims[hung])
 
 

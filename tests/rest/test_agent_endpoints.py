@@ -151,6 +151,20 @@ def test_snapshots_arrive_as_they_change_and_end_with_the_job_manager(host: Serv
     asyncio.run(scenario())
 
 
+def test_a_followed_connection_that_falls_silent_ends(host: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.rest.agents._SILENT_S", 0.2)
+
+    async def scenario() -> None:
+        async with asyncio.timeout(20), agents(host).connection(host.server.address, JOB, 1) as connection:
+            connection.send(Follow())
+            assert await state(connection) == "RUNNING"
+            with pytest.raises(OSError):
+                await state(connection)
+
+    # Its next sign of life is due after 5 s.
+    asyncio.run(scenario())
+
+
 async def state(connection: Connection) -> str:
     snapshot = decode_answer(await connection.receive())
     assert isinstance(snapshot, JobSnapshot)
