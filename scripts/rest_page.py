@@ -40,6 +40,7 @@ curl -H "Authorization: Bearer $(cat ~/.local/state/penstock/cluster/token)" htt
   failed. The labels `attempt` and `restart` number the attempts of the cluster and the restarts of the strategy.
 - An event of `/penstock/v1/events` has a number, its id. A client resumes with `Last-Event-ID` or `after`. The event
   `gap` stands for events that were dropped; look up the state of the jobs when you receive it.
+- Paths below `/penstock/v1/agent/` are for the Dispatchers of a cluster among themselves. They can change at any time.
 - Job ids and vertex ids have 32 lower-case hexadecimal digits.
 - `POST /jars/upload` takes a program as `.py`, `.zip` or `.whl`, and `POST /jars/:jarid/run` runs it. `entryClass`
   names the module. Flink's `org.apache.flink.client.python.PythonDriver` with `-py`, `-pym`, `-pyfs`, `-pyreq` and

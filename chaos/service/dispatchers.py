@@ -28,8 +28,12 @@ class NodeDied(Exception):
 class DispatcherProcess:
     """One Dispatcher. Order of calls: `start`, then `kill` or `stop` and `start` again any number of times."""
 
-    def __init__(self, settings: Mapping[str, str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, settings: Mapping[str, str], environment: Mapping[str, str] | None = None, host: str = ""
+    ) -> None:
+        """With `host`, it and its jobs run under this host name, in their own UTS namespace. That needs root."""
         self.settings = dict(settings)
+        self._host = host
         self.directory = Path(settings["cluster.dir"])
         self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
@@ -55,7 +59,7 @@ class DispatcherProcess:
         paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "penstock.rest.dispatcher_service"],
+                [*self._on_host(), sys.executable, "-m", "penstock.rest.dispatcher_service"],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -69,6 +73,10 @@ class DispatcherProcess:
         if wait:
             self.wait()
         return self
+
+    def _on_host(self) -> list[str]:
+        # Each of these programs executes the next one, so the process keeps its id.
+        return ["unshare", "--uts", "sh", "-c", f'hostname {self._host} && exec "$@"', "sh"] if self._host else []
 
     def wait(self) -> None:
         """Wait until it answers."""

@@ -67,6 +67,10 @@ class ApplicationGateway:
     def settings(self) -> Mapping[str, str]:
         return self._settings
 
+    @property
+    def agent(self) -> None:
+        return None
+
     def leader(self) -> str | None:
         return None
 

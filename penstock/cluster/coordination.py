@@ -6,7 +6,7 @@ The Dispatcher uses `Coordination`. With `high-availability.type: none` it is `N
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from penstock.cluster.leadership import BecomeLeader, Instruction
@@ -74,6 +74,17 @@ class Coordination(Protocol):
         """
         ...
 
+    def agents(self) -> Mapping[str, Sequence[str]]:
+        """Return the last known addresses of all other Dispatchers by host, leading or not, from memory."""
+        ...
+
+    def withdraw(self) -> None:
+        """Step down if necessary, and leave the election. The Dispatcher still finds others, and they find it.
+
+        Without another Dispatcher, this has no effect.
+        """
+        ...
+
     def close(self) -> None:
         """Step down if necessary, and leave at once, so that another Dispatcher can take over."""
         ...
@@ -110,6 +121,12 @@ class NoCoordination:
 
     def living_job_managers(self) -> set[tuple[str, int]]:
         return set()
+
+    def agents(self) -> Mapping[str, Sequence[str]]:
+        return {}
+
+    def withdraw(self) -> None:
+        pass
 
     def close(self) -> None:
         self._address = None

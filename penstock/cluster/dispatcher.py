@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import platform
 import secrets
 import shutil
@@ -21,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 import penstock
+from penstock.cluster.agent import HostAgent, log_file, logs_of_all
 from penstock.cluster.coordination import CoordinationUnavailable
 from penstock.cluster.directory import ClusterDirectory
 from penstock.cluster.disposal import trigger_disposal
@@ -41,22 +41,18 @@ from penstock.cluster.launcher import LocalLauncher
 from penstock.cluster.leadership import BecomeLeader, Instruction, StepDown
 from penstock.cluster.leftovers import remove_leftovers
 from penstock.cluster.order import Order
+from penstock.cluster.orders import job_defaults, order_for
+from penstock.cluster.other_hosts import Agents, OtherHosts
 from penstock.cluster.programs import Programs
 from penstock.cluster.records import JobView, Records, Submission, new_job_id
 from penstock.cluster.recovery import found_jobs
 from penstock.cluster.retention import expired
 from penstock.cluster.supervision import Policy
 from penstock.cluster.supervisor import Supervisor
-from penstock.common.options.checkpoints import CHECKPOINT_INTERVAL, CHECKPOINTS_DIRECTORY, SAVEPOINTS_DIRECTORY
 from penstock.common.options.service import (
-    DRIVER_MEMORY,
-    HA_STORAGE,
-    HA_TYPE,
     HEARTBEAT_TIMEOUT,
     HISTORY_AGE,
     HISTORY_SIZE,
-    LOG_FILES,
-    LOG_SIZE,
     MAX_JOBS,
     MAX_STARTS,
     REST_TIMEOUT,
@@ -78,10 +74,7 @@ _PROBE_S = 5.0
 """How often a Dispatcher checks whether it can write records."""
 _SWEEP_S = 60.0
 """How often ended jobs beyond the limits of the history are removed."""
-_DEFAULT_INTERVAL = "10 s"
-"""Checkpoint interval of jobs that set none: a job of a cluster must be able to resume."""
 _NO_LEADER = "No Dispatcher leads at the moment."
-_SERVICE_KEYS = ("rest.", "web.", "cluster.", "high-availability.", "heartbeat.", "jobmanager.")
 
 _logger = logging.getLogger("penstock")
 
@@ -89,14 +82,16 @@ _logger = logging.getLogger("penstock")
 class Dispatcher:
     """Implements `Gateway` for all jobs of a cluster. Methods run in the event loop that called `start`."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    def __init__(self, settings: Mapping[str, str], agents: Agents | None = None) -> None:
+        """`agents` sends requests to the Dispatchers of other hosts; without it, they are not reached."""
         self._settings = dict(settings)
+        self._agents = agents
         self.directory = ClusterDirectory.configured(settings)
         self.name = f"{socket.gethostname()}-{secrets.token_hex(4)}"
         self.closing = asyncio.Event()
         self._operations = Operations()
         self._events = Events()
-        self._draining = self._adopted = self._left = False
+        self._draining = self._adopted = False
         self._storage_problem = ""
         """Why the records cannot be written; empty if they can."""
         self._next_probe = 0.0
@@ -115,12 +110,15 @@ class Dispatcher:
         await asyncio.to_thread(self._storage.check)
         self._records = Records(self._storage)
         self._programs = Programs(self._records)
-        self._jobs = JobTable(self._records.history, self._events)
         self._coordination = coordination_of(self._settings, self._storage)
+        self._agent = HostAgent(self._records, self.directory)
+        self._others = OtherHosts(self._agents, self._coordination.agents)
+        self._others.start()
+        self._jobs = JobTable(self._records.history, self._events, self._others)
         self._supervisor = Supervisor(
             leader=self.name,
             records=self._records,
-            launcher=LocalLauncher(),
+            launcher=LocalLauncher(self._others),
             policy=Policy(
                 start_timeout_ms=START_TIMEOUT.read(self._settings),
                 silent_timeout_ms=HEARTBEAT_TIMEOUT.read(self._settings),
@@ -144,10 +142,11 @@ class Dispatcher:
     async def close(self) -> None:
         """Stop supervising. Jobs keep running."""
         self._closed.set()
-        await self._leave()
+        await asyncio.to_thread(self._coordination.close)
         await asyncio.to_thread(self._thread.join)
         self._supervisor.close()
         await self._jobs.close()
+        await self._others.close()
         self._events.close()
 
     # -- supervision ---------------------------------------------------------------------------------------------------
@@ -238,28 +237,7 @@ class Dispatcher:
             self._loop.call_soon_threadsafe(work, *arguments)  # type: ignore[arg-type]
 
     def _order(self, job_id: str, attempt: int, finalize: bool) -> Order:
-        return Order(
-            job_id=job_id,
-            attempt=attempt,
-            finalize=finalize,
-            records=HA_STORAGE.read(self._settings) or str(self.directory.root / "records"),
-            settings=self._settings,
-            control=str(self.directory.control),
-            folder=str(self.directory.attempt(job_id, attempt)),
-            defaults=self._defaults(),
-            log_bytes=LOG_SIZE.read(self._settings),
-            log_files=LOG_FILES.read(self._settings),
-        )
-
-    def _defaults(self) -> dict[str, str]:
-        """Return the settings of jobs that neither their programs nor their users set."""
-        own = {key: value for key, value in self._settings.items() if not key.startswith(_SERVICE_KEYS)}
-        return {
-            CHECKPOINTS_DIRECTORY.key: self.directory.shared(self._settings, "checkpoints"),
-            SAVEPOINTS_DIRECTORY.key: self.directory.shared(self._settings, "savepoints"),
-            CHECKPOINT_INTERVAL.key: _DEFAULT_INTERVAL,
-            "spark.driver.memory": f"{DRIVER_MEMORY.read(self._settings) >> 20}m",
-        } | own
+        return order_for(self._settings, self.directory, job_id, attempt, finalize)
 
     def _present(self) -> set[tuple[str, int]]:
         try:
@@ -280,6 +258,10 @@ class Dispatcher:
     @property
     def settings(self) -> Mapping[str, str]:
         return self._settings
+
+    @property
+    def agent(self) -> HostAgent:
+        return self._agent
 
     def state(self) -> ClusterState:
         leading = self._coordination.leading
@@ -418,33 +400,25 @@ class Dispatcher:
 
     async def _inspect(self, request: RunRequest, *, savepoint: bool) -> str:
         program, name = await asyncio.to_thread(self._programs.read, request.program)
-        return await inspect(program, name, request, self._defaults(), self.directory.root, savepoint=savepoint)
+        defaults = job_defaults(self._settings, self.directory)
+        return await inspect(program, name, request, defaults, self.directory.root, savepoint=savepoint)
 
     # -- the service ---------------------------------------------------------------------------------------------------
 
     async def logs(self, job_id: str) -> Sequence[LogFile]:
         if not job_id:
-            return [_log_file(path.name, path) for path in sorted(self.directory.root.glob("*.log*"))]
+            return [log_file(path.name, path) for path in sorted(self.directory.root.glob("*.log*"))]
         self.job(job_id)
-        folder = self.directory.jobs / job_id
-        return [
-            _log_file(f"{path.parent.name}-{path.name}", path)
-            for path in sorted(folder.glob("*/jobmanager.*"), key=lambda path: (int(path.parent.name), path.name))
-        ]
+        own, others = await asyncio.gather(asyncio.to_thread(self._agent.logs, job_id), self._others.logs(job_id))
+        return logs_of_all(own, others, self._jobs.view(job_id))
 
     def events(self, after: int = -1) -> AsyncIterator[Event]:
         return self._events.follow(after)
 
     async def drain(self) -> None:
         self._draining = True
-        if HA_TYPE.read(self._settings) != "none":
-            await self._leave()
-
-    async def _leave(self) -> None:
-        """Hand the leadership over, if this Dispatcher has it, and take no part in elections any more."""
-        if not self._left:
-            self._left = True
-            await asyncio.to_thread(self._coordination.close)
+        # It remains the agent of its host.
+        await asyncio.to_thread(self._coordination.withdraw)
 
     async def shut_down(self) -> None:
         self.closing.set()
@@ -455,8 +429,3 @@ class Dispatcher:
                 "This Dispatcher does not lead.",
                 fix=f"Send the request to the leader, {self._coordination.leader_address() or 'once there is one'}.",
             )
-
-
-def _log_file(name: str, path: Path) -> LogFile:
-    found = os.stat(path)
-    return LogFile(name=name, size=found.st_size, modified_ms=int(found.st_mtime * 1000), path=path)

@@ -1,7 +1,6 @@
-"""The connections of a Dispatcher to the JobManagers on its host, whichever Dispatcher started them.
+"""The connections of a Dispatcher to JobManagers, whichever Dispatcher started them.
 
-One connection per attempt delivers snapshots as they change. Requests have a connection each, and a deadline. The claim
-of an attempt names the directory of its control point.
+One connection per attempt delivers snapshots as they change. Requests have a connection each, and a deadline.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from penstock.cluster.connection import Connecting
 from penstock.cluster.gateway import Conflict, Timeout
-from penstock.cluster.order import socket_name
+from penstock.cluster.other_hosts import NoAgent
 from penstock.common.wall_clock import now_ms
 from penstock.control.client import RefusedByJob
-from penstock.control.place import SUFFIX, address, opened
-from penstock.driver.control_messages import Answer, Follow, Refused, Request, decode_answer, encode
+from penstock.driver.control_messages import Answer, Follow, Refused, Request, decode_answer
 from penstock.driver.job_snapshot import JobSnapshot
 
 _RETRY_S = 0.5
@@ -26,8 +25,9 @@ _PERIOD_S, _APART_S = 1.0, 0.02
 
 A new leader follows many jobs at once. Connections that begin apart keep their snapshots apart.
 """
-_LINE_BYTES = 64 << 20
-"""The longest snapshot: a job with thousands of subtasks."""
+
+Connect = Callable[[], Connecting]
+"""Returns a new connection to the JobManager of an attempt, not opened. Opening it raises OSError."""
 
 _logger = logging.getLogger("penstock")
 
@@ -54,17 +54,14 @@ class Feed:
         self.heard_ms: dict[tuple[str, int], int] = {}
         """When each JobManager that is followed sent something."""
 
-    def follow(self, job_id: str, attempt: int, control: str) -> None:
-        """Receive the snapshots of an attempt from now on, instead of those of earlier attempts.
-
-        `control` is the directory of its control point.
-        """
+    def follow(self, job_id: str, attempt: int, connect: Connect) -> None:
+        """Receive the snapshots of an attempt from now on, instead of those of earlier attempts."""
         known = self._followed.get(job_id)
         if known is not None and known.attempt == attempt:
             return
         self.leave(job_id)
         wait_s = len(self._followed) * _APART_S % _PERIOD_S
-        task = asyncio.get_running_loop().create_task(self._follow(job_id, attempt, control, wait_s))
+        task = asyncio.get_running_loop().create_task(self._follow(job_id, attempt, connect, wait_s))
         self._followed[job_id] = _Followed(attempt, task)
 
     def leave(self, job_id: str) -> None:
@@ -80,14 +77,14 @@ class Feed:
             self.leave(job_id)
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _follow(self, job_id: str, attempt: int, control: str, wait_s: float) -> None:
+    async def _follow(self, job_id: str, attempt: int, connect: Connect, wait_s: float) -> None:
         await asyncio.sleep(wait_s)
         reported = False
         while True:
             unreadable: Exception | None = None
             # A process that has not opened its control point yet, or ended; the records tell them apart.
             with suppress(OSError, EOFError):
-                async with _Connection(control, socket_name(job_id, attempt)) as connection:
+                async with connect() as connection:
                     connection.send(Follow())
                     while unreadable is None:
                         try:
@@ -111,10 +108,10 @@ class Feed:
             if isinstance(answer, JobSnapshot):
                 self._on_snapshot(answer)
 
-    async def ask(self, job_id: str, attempt: int, control: str, request: Request, timeout_s: float) -> Answer:
-        """Send a request to a JobManager. Raises Conflict if it does not run, Timeout, RefusedByJob."""
+    async def ask(self, job_id: str, connect: Connect, request: Request, timeout_s: float) -> Answer:
+        """Send a request to a JobManager. Raises Conflict if it does not run, Timeout, RefusedByJob, NoAgent."""
         try:
-            async with asyncio.timeout(timeout_s), _Connection(control, socket_name(job_id, attempt)) as connected:
+            async with asyncio.timeout(timeout_s), connect() as connected:
                 connected.send(request)
                 answer: Answer = decode_answer(await connected.receive())
         except TimeoutError:
@@ -122,6 +119,8 @@ class Feed:
                 f"The JobManager of job {job_id} did not answer within {timeout_s:g} s.",
                 fix="Try again. If it persists, look at the log of the JobManager with `penstock logs JOB`.",
             ) from None
+        except NoAgent:
+            raise
         except ValueError as error:
             raise Conflict(
                 f"The answer of the JobManager of job {job_id} cannot be read: {error}.",
@@ -135,29 +134,3 @@ class Feed:
         if isinstance(answer, Refused):
             raise RefusedByJob(answer)
         return answer
-
-
-class _Connection:
-    """A connection to a control point, as a context manager."""
-
-    def __init__(self, directory: str, name: str) -> None:
-        self._directory, self._name = directory, name
-
-    async def __aenter__(self) -> _Connection:
-        with opened(self._directory) as folder:
-            path = address(folder, self._name + SUFFIX)
-            self._reader, self._writer = await asyncio.open_unix_connection(path, limit=_LINE_BYTES)
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self._writer.close()
-
-    def send(self, request: Request) -> None:
-        self._writer.write(encode(request) + b"\n")
-
-    async def receive(self) -> bytes:
-        """Return the next answer, encoded."""
-        line = await self._reader.readline()
-        if not line.endswith(b"\n"):
-            raise EOFError("the connection was closed")
-        return line

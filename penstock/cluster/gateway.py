@@ -12,6 +12,7 @@ from typing import Protocol
 
 import msgspec
 
+from penstock.cluster.connection import Connecting
 from penstock.driver.control_messages import Answer, Operable, Request
 from penstock.driver.job_snapshot import JobSnapshot
 from penstock.driver.job_snapshot import Operation as Operation
@@ -72,7 +73,9 @@ class LogFile(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     size: int
     modified_ms: int
-    path: Path
+    path: Path = Path()
+    url: str = ""
+    """Where the Dispatcher of another host serves the file; empty if it is on this host."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,12 +102,51 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """Host and port of the Dispatcher that leads; empty if it is not known."""
 
 
+class AttemptProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """The processes of an attempt, as their host sees them."""
+
+    job: str
+    attempt: int
+    alive: bool
+    """Whether the process that claimed the attempt is alive."""
+    remains: bool
+    """Whether any process of the attempt is alive, such as the JVM of a JobManager that died."""
+
+
+class Agent(Protocol):
+    """The part of a Dispatcher that serves the leader on another host. Methods block, except `connection`."""
+
+    def connection(self, job_id: str, attempt: int) -> Connecting:
+        """Return a connection to the JobManager of an attempt, not opened. Raises Conflict if it is not here."""
+        ...
+
+    def processes(self, attempts: Sequence[tuple[str, int]]) -> list[AttemptProcess]:
+        """Return the state of attempts. Those of other hosts are left out."""
+        ...
+
+    def kill(self, job_id: str, attempt: int) -> bool:
+        """Kill all processes of an attempt, and return whether none is left.
+
+        Raises Conflict if the attempt is not here, or if it has not ended and its job is not cancelled.
+        """
+        ...
+
+    def logs(self, job_id: str) -> list[LogFile]:
+        """Return the log files of a job in the directory of this Dispatcher, by attempt."""
+        ...
+
+
 class Gateway(Protocol):
     """The cluster, or one application."""
 
     @property
     def settings(self) -> Mapping[str, str]:
         """The settings of the service."""
+        ...
+
+    @property
+    def agent(self) -> Agent | None:
+        """The part that serves Dispatchers on other hosts; None if this is an application."""
         ...
 
     def state(self) -> ClusterState: ...

@@ -9,12 +9,15 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
+from penstock.cluster.connection import LocalConnection
 from penstock.cluster.events import Events
-from penstock.cluster.feed import Feed
+from penstock.cluster.feed import Connect, Feed
 from penstock.cluster.gateway import Conflict
+from penstock.cluster.other_hosts import NoAgent, OtherHosts
 from penstock.cluster.records import Claim, JobView, UnknownJob
 from penstock.cluster.shown import shown
 from penstock.common.wall_clock import now_ms
@@ -30,9 +33,9 @@ _logger = logging.getLogger("penstock")
 class JobTable:
     """Methods run in the event loop, except those that say so."""
 
-    def __init__(self, history: Callable[[str], bytes | None], events: Events) -> None:
+    def __init__(self, history: Callable[[str], bytes | None], events: Events, others: OtherHosts) -> None:
         """`history` reads the last snapshot of an ended job from the storage, and blocks."""
-        self._history, self._events = history, events
+        self._history, self._events, self._others = history, events, others
         self._views: dict[str, JobView] = {}
         self._pushed: dict[str, JobSnapshot] = {}
         self._shown: dict[str, JobSnapshot] = {}
@@ -74,8 +77,8 @@ class JobTable:
             task = asyncio.ensure_future(self._read_history(job_id))
             self._reading.add(task)
             task.add_done_callback(self._reading.discard)
-        elif last is not None and last.claim is not None and last.ended is None and _is_here(last.claim):
-            self._feed.follow(job_id, last.number, last.claim.control)
+        elif last is not None and last.claim is not None and last.ended is None:
+            self._feed.follow(job_id, last.number, self._connect(job_id, last.number, last.claim))
         self._show(job_id)
 
     def cannot_read(self, job_id: str, problem: str) -> None:
@@ -145,13 +148,17 @@ class JobTable:
                 f"Job {job_id} is {snapshot.state}, so it has no JobManager that could do this.",
                 fix="Wait until the job runs, if it has not ended.",
             )
-        if not _is_here(last.claim):
+        connect = self._connect(job_id, last.number, last.claim)
+        try:
+            return await self._feed.ask(job_id, connect, request, timeout_s)
+        except NoAgent as error:
             raise Conflict(
-                f"The JobManager of job {job_id} runs on host {last.claim.host}, which this Dispatcher does not reach.",
-                fix=f"Send the request to the Dispatcher on {last.claim.host}.",
-            )
-        return await self._feed.ask(job_id, last.number, last.claim.control, request, timeout_s)
+                f"The JobManager of job {job_id} runs on host {last.claim.host}, which this Dispatcher does not reach: "
+                f"{error}.",
+                fix=f"Start a Dispatcher on {last.claim.host}, or check the network. The job can be cancelled without.",
+            ) from None
 
-
-def _is_here(claim: Claim) -> bool:
-    return claim.host == socket.gethostname()
+    def _connect(self, job_id: str, attempt: int, claim: Claim) -> Connect:
+        if claim.host == socket.gethostname():
+            return partial(LocalConnection, claim.control, job_id, attempt)
+        return partial(self._others.connection, claim.host, job_id, attempt)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from penstock.cluster.zookeeper_client import Connection, kazoo
 
 _NODE = re.compile(r"[0-9a-f]{16}-\d+-(\d{10})")
-_ADDRESS = re.compile(r"(https?://)?(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5}")
+ADDRESS = re.compile(r"(https?://)?(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5}")
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,12 @@ class Latch:
         if not entered:
             self._call("create", f"{self._path}/{prefix}", self._address.encode(), ephemeral=True, sequence=True)
 
+    def leave(self) -> None:
+        """Remove all nodes of this candidate."""
+        for name in self._call("get_children", self._path):
+            if name.startswith(f"{self._candidate}-"):
+                self._remove(name)
+
     def look(self, turn: int, on_change: Callable[[object], None]) -> Standing:
         """Return the standing of this turn's node. `on_change` is called once when a node is added or removed."""
         names = sorted(
@@ -73,7 +79,7 @@ class Latch:
     def _address_in(self, name: str) -> str | None:
         with suppress(kazoo().exceptions.NoNodeError):
             text = self._call("get", f"{self._path}/{name}")[0].decode(errors="replace")
-            if _ADDRESS.fullmatch(text):
+            if ADDRESS.fullmatch(text):
                 return str(text)
         return None
 

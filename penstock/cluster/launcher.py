@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from penstock.cluster.order import LOG, NOT_CLAIMED, OUTPUT, Order, write_order
+from penstock.cluster.other_hosts import OtherHosts
 from penstock.cluster.processes import kill_tree, remains, state_of
 from penstock.cluster.records import Claim
 from penstock.cluster.supervision import Process
@@ -27,23 +29,24 @@ class Launcher(Protocol):
         """Return why the process that was started for an attempt ended without a claim; empty if it did not."""
         ...
 
-    def state(self, claim: Claim) -> Process:
+    def state(self, job_id: str, attempt: int, claim: Claim) -> Process:
         """Return the state of the process that claimed an attempt."""
         ...
 
-    def remains(self, claim: Claim) -> bool:
+    def remains(self, job_id: str, attempt: int, claim: Claim) -> bool:
         """Return whether any process of an attempt is alive, such as the JVM of a JobManager that died."""
         ...
 
-    def kill(self, claim: Claim) -> bool:
+    def kill(self, job_id: str, attempt: int, claim: Claim) -> bool:
         """Kill all processes of an attempt. Return whether none is left."""
         ...
 
 
 class LocalLauncher:
-    """Runs JobManagers on this host, each in its own session."""
+    """Runs JobManagers on this host, each in its own session. Observes and kills those of other hosts too."""
 
-    def __init__(self) -> None:
+    def __init__(self, others: OtherHosts) -> None:
+        self._others = others
         self._children: dict[tuple[str, int], tuple[subprocess.Popen[bytes], Path]] = {}
         """Processes that this one started, with their logs."""
 
@@ -74,16 +77,22 @@ class LocalLauncher:
             return ""
         return f"Its process exited with code {child.returncode} before it claimed the attempt: {_last_line(log)}"
 
-    def state(self, claim: Claim) -> Process:
+    def state(self, job_id: str, attempt: int, claim: Claim) -> Process:
+        if not _is_here(claim):
+            return self._others.state(claim.host, job_id, attempt)
         for child, _ in self._children.values():
             child.poll()
         return state_of(claim)
 
-    def remains(self, claim: Claim) -> bool:
-        return remains(claim)
+    def remains(self, job_id: str, attempt: int, claim: Claim) -> bool:
+        return remains(claim) if _is_here(claim) else self._others.remains(claim.host, job_id, attempt)
 
-    def kill(self, claim: Claim) -> bool:
-        return kill_tree(claim)
+    def kill(self, job_id: str, attempt: int, claim: Claim) -> bool:
+        return kill_tree(claim) if _is_here(claim) else self._others.kill(claim.host, job_id, attempt)
+
+
+def _is_here(claim: Claim) -> bool:
+    return claim.host == socket.gethostname()
 
 
 def _last_line(path: Path) -> str:

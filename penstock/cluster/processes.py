@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -52,7 +53,14 @@ def state_of(process: Claim | Identity) -> Process:
 
 def remains(claim: Claim) -> bool:
     """Return whether the process of a claim, or any process that it left behind on this host, is alive."""
-    return claim.host == socket.gethostname() and claim.boot == boot_id() and bool(_tree(claim))
+    return remaining([claim])[0]
+
+
+def remaining(claims: Sequence[Claim]) -> list[bool]:
+    """Return whether `remains` holds for each claim. Looks at the processes of this host once."""
+    here = [claim.host == socket.gethostname() and claim.boot == boot_id() for claim in claims]
+    processes = _all_processes() if any(here) else {}
+    return [own and bool(_tree(claim, processes)) for own, claim in zip(here, claims, strict=True)]
 
 
 def kill_tree(claim: Claim, spare: int = 0) -> bool:
@@ -66,7 +74,7 @@ def kill_tree(claim: Claim, spare: int = 0) -> bool:
     if claim.boot != boot_id():
         return True
     deadline = time.monotonic() + _KILL_S
-    while tree := _tree(claim) - {spare}:
+    while tree := _tree(claim, _all_processes()) - {spare}:
         if time.monotonic() > deadline:
             return False
         for pid in tree:
@@ -79,9 +87,8 @@ def kill_tree(claim: Claim, spare: int = 0) -> bool:
     return True
 
 
-def _tree(claim: Claim) -> set[int]:
+def _tree(claim: Claim, processes: Mapping[int, _Stat]) -> set[int]:
     """Return the living processes of a claim: its session, and the descendants of all its processes."""
-    processes = _all_processes()
     # A later process can have the same id, but not while the session exists.
     tree = {
         pid

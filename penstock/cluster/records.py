@@ -348,6 +348,13 @@ class Records:
         # After the claim: a supervisor that declares the attempt lost later sees the claim and kills the process.
         return self._won(f"{folder}/claimed", claim) and not self._storage.exists(f"{folder}/ended")
 
+    def claimed(self, job_id: str, number: int) -> Claim | None:
+        """Return the claim of an attempt, if a process has claimed it."""
+        try:
+            return self._read(f"jobs/{checked_id(job_id)}/{attempt_folder(number)}/claimed", Claim)
+        except MissingObject:
+            return None
+
     def end(self, job_id: str, number: int, ended: Ended) -> Ended:
         """Decide how an attempt ended, and return the decision, which can be an earlier one."""
         name = f"jobs/{checked_id(job_id)}/{attempt_folder(number)}/ended"

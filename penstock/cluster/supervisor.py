@@ -47,6 +47,8 @@ class _Known:
     """When this supervisor saw the attempt, or the claim of its process."""
     claimed: bool = False
     unknown_since_ms: int | None = None
+    known_since_ms: int | None = None
+    """Since when the state of the process is known without a gap: since its host was reached."""
     cancel_asked_ms: int | None = None
     killing: Future[bool] | None = None
     launched: bool = False
@@ -57,7 +59,7 @@ class _Known:
     def begin(self, attempt: int, now_ms: int) -> None:
         """Forget the previous attempt."""
         self.attempt, self.first_seen_ms = attempt, now_ms
-        self.unknown_since_ms = self.cancel_asked_ms = None
+        self.unknown_since_ms = self.known_since_ms = self.cancel_asked_ms = None
         self.launched = self.claimed = False
 
 
@@ -180,9 +182,11 @@ class Supervisor:
         failure = "" if last is None or last.claim else self.launcher.start_failure(view.submission.id, number)
         if last is None or claimed is None or claimed.claim is None:
             return Observation(now_ms=now, start_failure=failure)
-        process = self.launcher.state(claimed.claim)
-        elsewhere = process is Process.UNKNOWN
-        if elsewhere and (view.submission.id, claimed.number) in self.present():
+        process_of = view.submission.id, claimed.number
+        process = self.launcher.state(*process_of, claimed.claim)
+        reached = process is not Process.UNKNOWN
+        known.known_since_ms = (known.known_since_ms or now) if reached else None
+        if not reached and process_of in self.present():
             process = Process.ALIVE
         known.unknown_since_ms = None if process is not Process.UNKNOWN else (known.unknown_since_ms or now)
         heard = self.heard_ms(view.submission.id, number)
@@ -191,10 +195,10 @@ class Supervisor:
             process=process if claimed.number == number else Process.DEAD,
             unknown_since_ms=known.unknown_since_ms,
             cancel_asked_ms=known.cancel_asked_ms,
-            # A process on another host answers the Dispatcher there.
-            silent_since_ms=None if elsewhere else max(known.first_seen_ms, heard or 0),
+            # Nothing can be heard from a host that is not reached.
+            silent_since_ms=max(known.first_seen_ms, known.known_since_ms or 0, heard or 0) if reached else None,
             start_failure=failure,
-            remains=last.ended is not None and self.launcher.remains(claimed.claim),
+            remains=last.ended is not None and self.launcher.remains(*process_of, claimed.claim),
         )
 
     def _is_starting(self, view: JobView, now_ms: int) -> bool:
@@ -224,7 +228,7 @@ class Supervisor:
                 claim = view.attempts[number - 1].claim
                 if claim is not None and (known.killing is None or known.killing.done()):
                     _logger.warning("Job '%s' (%s): killing process %d.", name, job_id, claim.pid)
-                    known.killing = self._pool.submit(self.launcher.kill, claim)
+                    known.killing = self._pool.submit(self.launcher.kill, job_id, number, claim)
             case AskToCancel(number):
                 known.cancel_asked_ms = self.now_ms()
                 self.ask_to_cancel(job_id, number)

@@ -12,11 +12,13 @@ from __future__ import annotations
 import logging
 import queue
 import re
+import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from penstock.cluster.agent_nodes import AgentNodes
 from penstock.cluster.coordination import CoordinationUnavailable
 from penstock.cluster.gateway import NotLeading
 from penstock.cluster.latch import Latch
@@ -53,8 +55,10 @@ _STATES: dict[str, Callable[..., Event]] = {"CONNECTED": Connected, "SUSPENDED":
 class ZooKeeperCoordination:
     """One Dispatcher of several; see `penstock.cluster.coordination.Coordination`."""
 
-    def __init__(self, settings: ZooKeeperSettings) -> None:
+    def __init__(self, settings: ZooKeeperSettings, host: str = "") -> None:
+        """`host` is where this Dispatcher is an agent; empty: this host."""
         self._settings = settings
+        self._host = host or socket.gethostname()
         self._connection = Connection(settings, self._on_state)
         self._lock = threading.Lock()
         self._leadership = Leadership()
@@ -62,10 +66,12 @@ class ZooKeeperCoordination:
         self._own: str | None = None
         """The path of the node with which this Dispatcher leads."""
         self._leader: str | None = None
+        self._agents: Mapping[str, Sequence[str]] = {}
         self._problem = ""
         self._unremoved: dict[str, str] = {}
         """Jobs whose pointers could not be removed, with the error that was logged."""
         self._wake = threading.Event()
+        self._withdrawn = threading.Event()
         self._closing = threading.Event()
         self._outbox: queue.Queue[Instruction | None] = queue.Queue()
         self._threads: list[threading.Thread] = []
@@ -82,9 +88,9 @@ class ZooKeeperCoordination:
         return self._problem
 
     def start(self, address: str, on_instruction: Callable[[Instruction], None]) -> None:
-        latch = Latch(self._connection, address)
+        latch, agents = Latch(self._connection, address), AgentNodes(self._connection, self._host, address)
         self._threads = [
-            threading.Thread(target=self._watch, args=(latch,), name="penstock-latch", daemon=True),
+            threading.Thread(target=self._watch, args=(latch, agents), name="penstock-latch", daemon=True),
             threading.Thread(target=self._deliver, args=(on_instruction,), name="penstock-leadership", daemon=True),
         ]
         self._connection.open()
@@ -131,6 +137,14 @@ class ZooKeeperCoordination:
         names = self._children(self._settings.job_managers)
         return {(match[1], int(match[2])) for name in names if (match := _JOB_MANAGER.fullmatch(name))}
 
+    def agents(self) -> Mapping[str, Sequence[str]]:
+        return self._agents
+
+    def withdraw(self) -> None:
+        self._withdrawn.set()
+        self._feed(partial(Lost, reason="The Dispatcher has withdrawn."))
+        self._wake.set()
+
     def close(self) -> None:
         self._closing.set()
         self._wake.set()
@@ -140,13 +154,13 @@ class ZooKeeperCoordination:
         self._connection.close()
         for thread in self._threads:
             thread.join(_JOIN_S)
-        self._leader = None
+        self._leader, self._agents = None, {}
 
     # -- events --------------------------------------------------------------------------------------------------------
 
     def _on_state(self, state: str) -> None:
         """Pass a change of the connection on. Runs in kazoo's thread, which must not wait."""
-        if not self._closing.is_set():
+        if not self._closing.is_set() and not self._withdrawn.is_set():
             self._feed(_STATES.get(state, Lost))
         self._wake.set()
 
@@ -186,7 +200,7 @@ class ZooKeeperCoordination:
 
     # -- ZooKeeper -----------------------------------------------------------------------------------------------------
 
-    def _watch(self, latch: Latch) -> None:
+    def _watch(self, latch: Latch, agents: AgentNodes) -> None:
         errors = kazoo().exceptions
         entered = 0
         while True:
@@ -202,9 +216,13 @@ class ZooKeeperCoordination:
                     continue
                 if turn != entered:
                     self._connection.prepare()
-                    latch.enter(turn)
+                    if not self._withdrawn.is_set():
+                        latch.enter(turn)
                     entered = turn
+                if self._withdrawn.is_set():
+                    latch.leave()
                 self._look(latch, turn)
+                self._agents = agents.refresh(self._on_change)
                 self._retry_removals()
                 self._report("")
             except UnprotectedNodes as error:
@@ -225,6 +243,8 @@ class ZooKeeperCoordination:
         self._feed(partial(PingConfirmed, sent_at=sent_at, timeout_s=timeout_s))
         standing = latch.look(turn, self._on_change)
         self._leader = standing.leader
+        if self._withdrawn.is_set():
+            return
         if standing.own is None:
             self._feed(partial(LatchLost, turn=turn))
         elif standing.first:

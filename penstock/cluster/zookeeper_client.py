@@ -3,11 +3,12 @@
     <root>/<cluster id>/latch/<candidate>-<turn>-<number>   ephemeral; the first one leads; holds host:port
     <root>/<cluster id>/jobs/<job id>                       holds the job id, the job's folder in the storage
     <root>/<cluster id>/jobmanagers/<job id>-<attempt>      ephemeral, of the JobManager itself; holds its host
+    <root>/<cluster id>/agents/<session>                    ephemeral, of a Dispatcher; holds its host and its address
 
 Only one user, known by the digest of a password, has access to the nodes below the cluster id. If others could edit a
 pointer, they could run code as this user. They can create clusters next to it below the root.
 
-The address of the leader is here, its token is not: see credentials.py.
+The addresses of Dispatchers are here, their token is not: see credentials.py.
 """
 
 from __future__ import annotations
@@ -122,6 +123,10 @@ class ZooKeeperSettings:
     @property
     def job_managers(self) -> str:
         return f"{self.base}/jobmanagers"
+
+    @property
+    def agents(self) -> str:
+        return f"{self.base}/agents"
 
 
 def clock() -> float:
@@ -257,7 +262,8 @@ class Connection:
         path = self.settings.root
         try:
             self.call("ensure_path", path, acl=self._shared)
-            for path in (self.settings.base, self.settings.latch, self.settings.jobs, self.settings.job_managers):
+            known = self.settings
+            for path in (known.base, known.latch, known.jobs, known.job_managers, known.agents):
                 try:
                     self.call("create", path, acl=self._private)
                 except errors.NodeExistsError:

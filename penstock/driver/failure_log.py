@@ -66,8 +66,8 @@ class FailureLog:
             concurrent=[
                 ExceptionSnapshot(
                     name=_name(error, each),
-                    message=_cut(self._mask(each.error)),
-                    trace=_cut(self._mask(f"{each.traceback}\n{each.error}".strip())),
+                    message=masked_start(each.error, _LONGEST, self._mask),
+                    trace=masked_start(f"{each.traceback}\n{each.error}".strip(), _LONGEST, self._mask),
                     at_ms=at_ms,
                     attempt=self._attempt,
                     restart=restart,

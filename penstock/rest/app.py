@@ -14,8 +14,18 @@ from starlette.types import Message, Receive, Scope, Send
 
 from penstock.cluster.gateway import Gateway
 from penstock.errors import PenstockError
-from penstock.rest import command_endpoints, job_actions, log_files, own_endpoints, programs, savepoints, service_facts
+from penstock.rest import (
+    agent_endpoints,
+    command_endpoints,
+    job_actions,
+    log_files,
+    own_endpoints,
+    programs,
+    savepoints,
+    service_facts,
+)
 from penstock.rest.access import AccessControl, AccessRules
+from penstock.rest.agent_endpoints import AGENT_ENDPOINTS
 from penstock.rest.audit import AuditLog
 from penstock.rest.endpoints import ENDPOINTS, Endpoint
 from penstock.rest.errors import TooLarge, error_body, status_of
@@ -81,11 +91,20 @@ _HANDLERS: Mapping[tuple[str, str], Handler] = {
     ("POST", "/penstock/v1/drain"): command_endpoints.drain,
     ("GET", "/penstock/v1/jobs"): command_endpoints.jobs,
     ("POST", "/penstock/v1/jobs/:jobid/rescaling"): command_endpoints.rescale,
+    ("GET", "/penstock/v1/agent/processes"): agent_endpoints.processes,
+    ("GET", "/penstock/v1/agent/jobs/:jobid/attempts/:attempt/control"): agent_endpoints.read,
+    ("POST", "/penstock/v1/agent/jobs/:jobid/attempts/:attempt/control"): agent_endpoints.act,
+    ("POST", "/penstock/v1/agent/jobs/:jobid/attempts/:attempt/kill"): agent_endpoints.kill,
+    ("GET", "/penstock/v1/agent/jobs/:jobid/logs"): agent_endpoints.logs,
+    ("GET", "/penstock/v1/agent/jobs/:jobid/logs/:name"): agent_endpoints.log,
 }
 
 
 _LOCAL = frozenset(
-    {"/health", "/ready", "/cluster", "/penstock/v1/cluster", "/penstock/v1/drain", "/penstock/v1/openapi.json"}
+    {
+        *("/health", "/ready", "/cluster", "/penstock/v1/cluster", "/penstock/v1/drain", "/penstock/v1/openapi.json"),
+        *(endpoint.path for endpoint in AGENT_ENDPOINTS),
+    }
 )
 """Paths that a standby answers itself. They concern one Dispatcher, not the jobs of the cluster."""
 
@@ -186,7 +205,7 @@ class Application:
 def _routes() -> Routes:
     """Combine the tables of endpoints with their handlers. Every endpoint has one."""
     routes = Routes()
-    for endpoint in (*ENDPOINTS, *OWN_ENDPOINTS, *TEXT_ENDPOINTS):
+    for endpoint in (*ENDPOINTS, *OWN_ENDPOINTS, *TEXT_ENDPOINTS, *AGENT_ENDPOINTS):
         handler = _HANDLERS.get((endpoint.method, endpoint.path))
         if handler is not None:
             routes.add(Route(endpoint, handler))

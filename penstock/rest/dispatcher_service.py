@@ -26,9 +26,10 @@ from penstock.cluster.log_files import FORMAT, log_to_stderr, rotate_in_backgrou
 from penstock.cluster.service_lock import ServiceLock
 from penstock.common.console import SECRETS
 from penstock.common.error_format import short_form
-from penstock.common.options.service import LOG_FILES, LOG_SIZE, REST_ADDRESS
+from penstock.common.options.service import LOG_FILES, LOG_SIZE, REST_ADDRESS, REST_TLS_CA
 from penstock.common.private_file import replace_private
 from penstock.errors import PenstockError
+from penstock.rest.agents import HttpAgents
 from penstock.rest.assembly import rest_server
 from penstock.rest.server import raise_descriptor_limit
 from penstock.rest.token_file import cluster_token
@@ -67,9 +68,9 @@ def run_dispatcher(
 
 
 async def _serve(directory: ClusterDirectory, settings: Mapping[str, str], started: Callable[[str], None]) -> None:
-    dispatcher = Dispatcher(settings)
     # The token file then has the token that all Dispatchers of the cluster share.
-    await asyncio.to_thread(cluster_token, settings, directory.storage(settings))
+    token = await asyncio.to_thread(cluster_token, settings, directory.storage(settings))
+    dispatcher = Dispatcher(settings, HttpAgents(token, REST_TLS_CA.read(settings)))
     # Other Dispatchers and the address file need the port, which the system can choose.
     server = rest_server(dispatcher, settings, directory.root)
     loop = asyncio.get_running_loop()

@@ -16,15 +16,20 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from penstock.cluster.gateway import LogFile
+from penstock.cluster.other_hosts import NoAgent
 from penstock.rest import contract
 from penstock.rest.bodies import truth
 from penstock.rest.errors import BadRequest
+from penstock.rest.exchange import Exchange
 from penstock.rest.service import Service
 from penstock.rest.views import NotFound
 from penstock.rest.views.metrics import executor_of
 
 _CHUNK = 256 << 10
 _POLL_S = 0.25
+_LAST_S = 4 * _POLL_S
+"""How long another Dispatcher sends nothing once it has sent all of a log."""
+_RELAYED = frozenset({"accept-ranges", "content-type", "content-length", "content-range", "x-content-type-options"})
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 _AUDIT = "audit.log"
 _ENDED = frozenset({"FINISHED", "FAILED", "CANCELED"})
@@ -37,7 +42,7 @@ _NOT_KEPT = {
 
 async def service_logs(service: Service, request: Request) -> contract.LogListInfo:
     """GET /jobmanager/logs."""
-    return _listed(await service.gateway.logs(""))
+    return listed(await service.gateway.logs(""))
 
 
 async def service_log(service: Service, request: Request) -> Response:
@@ -52,12 +57,12 @@ async def service_stdout(service: Service, request: Request) -> Response:
 
 async def service_log_by_name(service: Service, request: Request) -> Response:
     """GET /jobmanager/logs/:name."""
-    return await _text(service, request, _named(await service.gateway.logs(""), request.path_params["name"]))
+    return await text(service, request, named(await service.gateway.logs(""), request.path_params["name"]))
 
 
 async def executor_logs(service: Service, request: Request) -> contract.LogListInfo:
     """GET /taskmanagers/:taskmanagerid/logs."""
-    return _listed(await _of_executor(service, request))
+    return listed(await _of_executor(service, request))
 
 
 async def executor_log(service: Service, request: Request) -> Response:
@@ -72,19 +77,19 @@ async def executor_stdout(service: Service, request: Request) -> Response:
 
 async def executor_log_by_name(service: Service, request: Request) -> Response:
     """GET /taskmanagers/:taskmanagerid/logs/:name."""
-    return await _text(service, request, _named(await _of_executor(service, request), request.path_params["name"]))
+    return await text(service, request, named(await _of_executor(service, request), request.path_params["name"]))
 
 
 async def job_logs(service: Service, request: Request) -> contract.LogListInfo:
     """GET /penstock/v1/jobs/:jobid/logs."""
-    return _listed(await service.gateway.logs(service.gateway.job(request.path_params["jobid"]).id))
+    return listed(await service.gateway.logs(service.gateway.job(request.path_params["jobid"]).id))
 
 
 async def job_log_by_name(service: Service, request: Request) -> Response:
     """GET /penstock/v1/jobs/:jobid/logs/:name?follow=true, with an optional `Range` header."""
     job = service.gateway.job(request.path_params["jobid"]).id
-    found = _named(await service.gateway.logs(job), request.path_params["name"])
-    return await _text(service, request, found, job)
+    found = named(await service.gateway.logs(job), request.path_params["name"])
+    return await text(service, request, found, job)
 
 
 async def job_log_url(service: Service, request: Request) -> contract.LogUrlResponse:
@@ -111,13 +116,13 @@ async def _of_executor(service: Service, request: Request) -> Sequence[LogFile]:
     return await service.gateway.logs(job.id)
 
 
-def _listed(files: Sequence[LogFile]) -> contract.LogListInfo:
+def listed(files: Sequence[LogFile]) -> contract.LogListInfo:
     return contract.LogListInfo(
         logs=[contract.LogInfo(name=file.name, size=file.size, mtime=file.modified_ms) for file in files]
     )
 
 
-def _named(files: Sequence[LogFile], name: str) -> LogFile:
+def named(files: Sequence[LogFile], name: str) -> LogFile:
     for file in files:
         if file.name == name:
             return file
@@ -133,11 +138,14 @@ async def _latest_text(service: Service, request: Request, files: Sequence[LogFi
     latest = _latest(files, suffix)
     if latest is None:
         return PlainTextResponse(_NOT_KEPT[suffix], headers={"x-content-type-options": "nosniff"})
-    return await _text(service, request, latest)
+    return await text(service, request, latest)
 
 
-async def _text(service: Service, request: Request, log: LogFile, job: str = "") -> Response:
+async def text(service: Service, request: Request, log: LogFile, job: str = "") -> Response:
+    """Return the text of a log, or the part that the request asks for. A followed one ends with the job, if given."""
     follow = bool(truth(request, "follow"))
+    if log.url:
+        return await _relayed(service, request, log, job, follow)
     try:
         file = await asyncio.to_thread(open, log.path, "rb")
     except OSError:
@@ -164,6 +172,35 @@ async def _text(service: Service, request: Request, log: LogFile, job: str = "")
         content = _part(file, end - start)
         headers["content-length"] = str(end - start)
     return StreamingResponse(content, status, headers, media_type="text/plain; charset=utf-8")
+
+
+async def _relayed(service: Service, request: Request, log: LogFile, job: str, follow: bool) -> Response:
+    """Return the answer of the Dispatcher that has the file."""
+    try:
+        answer = await service.agents.log(log.url, follow=follow, part=request.headers.get("range", ""))
+    except NoAgent as error:
+        raise NotFound(f"The log file is on another host: {error}.", fix="Try again.") from None
+    headers = {name: value for name, value in answer.headers.items() if name in _RELAYED}
+    return StreamingResponse(_parts(service, answer, job), answer.status, headers)
+
+
+async def _parts(service: Service, answer: Exchange, job: str) -> AsyncIterator[bytes]:
+    """Yield the text that another Dispatcher sends. It does not know when the job ends."""
+    try:
+        while True:
+            ended = service.stopping or (bool(job) and service.gateway.job(job).state in _ENDED)
+            try:
+                async with asyncio.timeout(_LAST_S):
+                    part = await answer.read()
+            except TimeoutError:
+                if ended:
+                    return
+                continue
+            if not part:
+                return
+            yield part
+    finally:
+        answer.close()
 
 
 def _bounds(given: str, size: int) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from penstock.common.options.service import (
     WEB_REFRESH,
     WEB_SUBMIT,
 )
+from penstock.rest.agents import HttpAgents
 from penstock.rest.masking import Masking
 
 _SLOW = ("/plan", "/dry-run", "/jars/upload")
@@ -42,6 +43,8 @@ class Service:
     timeout_s: float
     trusted: str
     """The file with the authorities of the leader's certificate; empty: those of the operating system."""
+    agents: HttpAgents
+    """Reaches the Dispatchers of other hosts."""
     stopping: bool = field(default=False, init=False)
     """Whether the server stops. Streams then end."""
 
@@ -58,4 +61,5 @@ def service_of(gateway: Gateway, settings: Mapping[str, str], uploads: Path, tok
         refresh_ms=WEB_REFRESH.read(settings),
         timeout_s=REST_TIMEOUT.read(settings) / 1000,
         trusted=REST_TLS_CA.read(settings),
+        agents=HttpAgents(token, REST_TLS_CA.read(settings)),
     )

@@ -14,7 +14,7 @@ from rest_requests import RestRequests
 
 from penstock.cluster.dispatcher import Dispatcher
 from penstock.cluster.gateway import RunRequest
-from penstock.cluster.processes import _all_processes, kill_tree
+from penstock.cluster.processes import _all_processes, kill_tree, remains
 from penstock.cluster.records import Claim, JobView
 from penstock.driver.job_snapshot import JobSnapshot
 from penstock.rest.assembly import rest_server
@@ -190,8 +190,7 @@ class Service:
 
     def wait_for_exit(self, claim: Claim) -> None:
         """Wait until no process of an attempt is left."""
-        launcher = self.dispatcher._supervisor.launcher
-        wait_for(lambda: not launcher.remains(claim), "the process exits")
+        wait_for(lambda: not remains(claim), "the process exits")
 
     def log(self, job: str) -> str:
         logs = self._do(self.dispatcher.logs(job))

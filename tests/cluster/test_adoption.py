@@ -11,6 +11,7 @@ import pytest
 from penstock.cluster.dispatcher import Dispatcher
 from penstock.cluster.gateway import Conflict, RunRequest
 from penstock.cluster.order import socket_name
+from penstock.cluster.orders import job_defaults
 from penstock.cluster.processes import _stat, this_process
 from penstock.cluster.records import Claim, Planned, Records, Submission, new_job_id
 from penstock.control.server import ControlPoint
@@ -149,8 +150,10 @@ def test_a_request_to_a_job_manager_on_another_host_names_the_host(
 
 def test_jobs_keep_their_checkpoints_where_every_dispatcher_finds_them(tmp_path: Path) -> None:
     first, other = Dispatcher({"cluster.dir": "/a"}), second(tmp_path)
-    assert first._defaults()["state.checkpoints.dir"] == "file:///a/checkpoints"
-    assert other._defaults()["state.checkpoints.dir"] == f"{tmp_path}/ha/default/checkpoints"
+    assert job_defaults(first.settings, first.directory)["state.checkpoints.dir"] == "file:///a/checkpoints"
+    assert (
+        job_defaults(other.settings, other.directory)["state.checkpoints.dir"] == f"{tmp_path}/ha/default/checkpoints"
+    )
 
 
 def test_a_repeated_submission_with_the_same_id_is_one_job(tmp_path: Path) -> None:

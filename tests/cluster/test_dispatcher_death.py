@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from service import PER_EPOCH, SUMS, Service, wait_for
 
+from penstock.cluster.processes import remains
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 DISPATCHER = """
@@ -56,7 +58,7 @@ def test_jobs_are_adopted_and_a_hung_one_is_replaced_after_the_dispatcher_is_kil
         wait_for(lambda: max(checkpoints.rglob("manifests/*")) > newest, f"checkpoints follow {before} others")
         for job, claim in ((jobs[0], claims[0]), (jobs[2], claims[2])):
             assert [each.claim for each in service.view(job).attempts] == [claim]
-            assert service.dispatcher._supervisor.launcher.remains(claim)
+            assert remains(claim)
         check_concurrent_starts(service)
 
 

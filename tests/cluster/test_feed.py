@@ -4,11 +4,13 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from penstock.cluster.feed import Feed
+from penstock.cluster.connection import LocalConnection
+from penstock.cluster.feed import Connect, Feed
 from penstock.cluster.gateway import Conflict, Timeout
 from penstock.cluster.order import socket_name
 from penstock.cluster.records import new_job_id
@@ -83,6 +85,11 @@ SNAPSHOT = encode(JobSnapshot(id=JOB, name="counts", state="RUNNING", attempt=1)
 UNREADABLE = [b'{"type":"FromTheFuture"}\n', b"no json\n", b"x" * 200_000 + b"\n", b"\xff\n"]
 
 
+def at(control: Path, attempt: int, job: str = JOB) -> Connect:
+    """Connect to the process of an attempt."""
+    return partial(LocalConnection, str(control), job, attempt)
+
+
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not condition():
@@ -94,7 +101,7 @@ def test_snapshots_arrive_as_they_change(control: Path) -> None:
         seen: list[JobSnapshot] = []
         feed = Feed(seen.append)
         process = Process(control)
-        feed.follow(JOB, 1, str(control))
+        feed.follow(JOB, 1, at(control, 1, JOB))
         await until(lambda: len(seen) == 1)
         process.snapshot = JobSnapshot(id=JOB, name="counts", state="FAILING", attempt=1)
         await until(lambda: seen[-1].state == "FAILING")
@@ -110,7 +117,7 @@ def test_the_last_snapshot_of_an_ending_process_arrives(control: Path) -> None:
         seen: list[JobSnapshot] = []
         feed = Feed(seen.append)
         process = Process(control)
-        feed.follow(JOB, 1, str(control))
+        feed.follow(JOB, 1, at(control, 1, JOB))
         await until(lambda: len(seen) == 1)
         process.snapshot = JobSnapshot(id=JOB, name="counts", state="FINISHED", attempt=1)
         process.point.close()
@@ -124,7 +131,7 @@ def test_a_process_that_opens_its_control_point_later_is_followed(control: Path)
     async def scenario() -> None:
         seen: list[JobSnapshot] = []
         feed = Feed(seen.append)
-        feed.follow(JOB, 1, str(control))
+        feed.follow(JOB, 1, at(control, 1, JOB))
         await asyncio.sleep(0.05)
         process = Process(control)
         await until(lambda: bool(seen))
@@ -139,12 +146,12 @@ def test_an_old_attempt_that_ends_after_the_new_one_opened_leaves_it_controllabl
         seen: list[JobSnapshot] = []
         feed = Feed(seen.append)
         old, new = Process(control, 1), Process(control, 2)
-        feed.follow(JOB, 1, str(control))
+        feed.follow(JOB, 1, at(control, 1, JOB))
         await until(lambda: bool(seen))
-        feed.follow(JOB, 2, str(control))
+        feed.follow(JOB, 2, at(control, 2, JOB))
         old.point.close()
         await until(lambda: seen[-1].attempt == 2)
-        assert await feed.ask(JOB, 2, str(control), Describe(), 5) == Done(checkpoint=3)
+        assert await feed.ask(JOB, at(control, 2), Describe(), 5) == Done(checkpoint=3)
         new.point.close()
         await feed.close()
 
@@ -161,7 +168,7 @@ def test_a_process_with_unreadable_snapshots_is_alive_and_followed(
         seen: list[JobSnapshot] = []
         feed = Feed(seen.append)
         async with Scripted(control, line, line, SNAPSHOT):
-            feed.follow(JOB, 1, str(control))
+            feed.follow(JOB, 1, at(control, 1))
             await until(lambda: bool(feed.heard_ms))
             assert not seen
             await until(lambda: bool(seen))
@@ -182,7 +189,7 @@ def test_a_snapshot_that_cannot_be_shown_does_not_end_the_feed(control: Path) ->
     async def scenario() -> None:
         feed = Feed(show)
         async with Scripted(control, SNAPSHOT):
-            feed.follow(JOB, 1, str(control))
+            feed.follow(JOB, 1, at(control, 1))
             await until(lambda: len(seen) == 2)
             await feed.close()
 
@@ -196,7 +203,7 @@ def test_an_unreadable_answer_conflicts(control: Path, monkeypatch: pytest.Monke
     async def scenario() -> None:
         async with Scripted(control, line):
             with pytest.raises(Conflict, match="cannot be read"):
-                await Feed(print).ask(JOB, 1, str(control), Describe(), 5)
+                await Feed(print).ask(JOB, at(control, 1), Describe(), 5)
 
     asyncio.run(scenario())
 
@@ -206,7 +213,7 @@ def test_a_process_with_the_same_name_is_not_disconnected_by_the_end_of_another(
         feed = Feed(lambda snapshot: None)
         old, new = Process(control, 1), Process(control, 1)
         old.point.close()
-        assert await feed.ask(JOB, 1, str(control), Describe(), 5) == Done(checkpoint=3)
+        assert await feed.ask(JOB, at(control, 1), Describe(), 5) == Done(checkpoint=3)
         new.point.close()
 
     asyncio.run(scenario())
@@ -214,13 +221,13 @@ def test_a_process_with_the_same_name_is_not_disconnected_by_the_end_of_another(
 
 def test_a_request_to_a_process_that_does_not_run_conflicts(control: Path) -> None:
     with pytest.raises(Conflict, match=f"The JobManager of job {JOB} does not run"):
-        asyncio.run(Feed(print).ask(JOB, 1, str(control), Describe(), 5))
+        asyncio.run(Feed(print).ask(JOB, at(control, 1), Describe(), 5))
 
 
 def test_a_request_to_a_process_that_hangs_ends_at_the_deadline(control: Path) -> None:
     process = Process(control)
     with pytest.raises(Timeout, match=r"did not answer within 0\.1 s"):
-        asyncio.run(Feed(print).ask(JOB, 1, str(control), Stop(), 0.1))
+        asyncio.run(Feed(print).ask(JOB, at(control, 1), Stop(), 0.1))
     process.hang.set()
     process.point.close()
 
@@ -228,7 +235,7 @@ def test_a_request_to_a_process_that_hangs_ends_at_the_deadline(control: Path) -
 def test_a_refusal_keeps_the_words_of_the_job(control: Path) -> None:
     process = Process(control)
     with pytest.raises(RefusedByJob, match="The job cannot be rescaled"):
-        asyncio.run(Feed(print).ask(JOB, 1, str(control), Rescale(parallelism=2), 5))
+        asyncio.run(Feed(print).ask(JOB, at(control, 1), Rescale(parallelism=2), 5))
     process.point.close()
 
 
@@ -242,7 +249,7 @@ def test_snapshots_of_many_jobs_arrive_apart(control: Path, monkeypatch: pytest.
         feed = Feed(lambda snapshot: seen.append((snapshot.id, asyncio.get_running_loop().time())))
         processes = [Process(control, job=job) for job in jobs]
         for job in jobs:
-            feed.follow(job, 1, str(control))
+            feed.follow(job, 1, at(control, 1, job))
         await until(lambda: len(seen) == 4)
         assert [job for job, _ in seen] == jobs
         assert seen[-1][1] - seen[0][1] > 0.15

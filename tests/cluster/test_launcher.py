@@ -5,6 +5,7 @@ from pathlib import Path
 
 from penstock.cluster.launcher import LocalLauncher
 from penstock.cluster.order import ORDER, Order
+from penstock.cluster.other_hosts import OtherHosts
 from penstock.cluster.records import Planned, Records, Submission, new_job_id
 from penstock.state.local_storage import LocalStorage
 
@@ -34,7 +35,7 @@ def failure_of(launcher: LocalLauncher, ends: bool) -> str:
 
 
 def test_a_process_that_cannot_start_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
-    launcher = LocalLauncher()
+    launcher = LocalLauncher(OtherHosts(None, dict))
     launcher.start(order(tmp_path))
     failure = failure_of(launcher, ends=True)
     assert "exited with code 1 before it claimed the attempt" in failure
@@ -48,13 +49,13 @@ def test_a_process_that_finds_its_attempt_taken_is_not_a_failure(tmp_path: Path)
     )
     records.plan(JOB, 1, Planned(leader="a", at_ms=0))
     (tmp_path / "records" / "default" / "jobs" / JOB / "attempts" / "000001" / "claimed").write_text("{}")
-    launcher = LocalLauncher()
+    launcher = LocalLauncher(OtherHosts(None, dict))
     launcher.start(order(tmp_path))
     assert failure_of(launcher, ends=False) == ""
 
 
 def test_an_order_is_readable_by_its_user_only(tmp_path: Path) -> None:
-    launcher = LocalLauncher()
+    launcher = LocalLauncher(OtherHosts(None, dict))
     launcher.start(order(tmp_path))
     assert (tmp_path / "attempt" / ORDER).stat().st_mode & 0o777 == 0o600
     failure_of(launcher, ends=True)

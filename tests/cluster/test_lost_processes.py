@@ -8,6 +8,7 @@ import pytest
 from service import PER_EPOCH, Service, crash, expected_sums, jvm_of, kill, output_of, wait_for
 
 from penstock.cluster.launcher import LocalLauncher
+from penstock.cluster.processes import remains
 from penstock.cluster.records import Claim
 from penstock.driver.assignment import Verdict
 from penstock.driver.control_messages import Describe, Description
@@ -81,21 +82,21 @@ class OutOfReach(LocalLauncher):
 
     lost: Claim | None = None
 
-    def kill(self, claim: Claim) -> bool:
-        return False if claim == self.lost else super().kill(claim)
+    def kill(self, job_id: str, attempt: int, claim: Claim) -> bool:
+        return False if claim == self.lost else super().kill(job_id, attempt, claim)
 
     def start_failure(self, job_id: str, attempt: int) -> str:
         return ""
 
-    def remains(self, claim: Claim) -> bool:
-        return False if claim == self.lost else super().remains(claim)
+    def remains(self, job_id: str, attempt: int, claim: Claim) -> bool:
+        return False if claim == self.lost else super().remains(job_id, attempt, claim)
 
 
 def test_a_stopped_process_is_replaced_and_does_no_harm_when_it_continues(tmp_path: Path) -> None:
     """One stopped process is killed; another cannot be, and continues after its successor has started."""
     records = 20 * PER_EPOCH
     with Service(tmp_path, heartbeat__timeout="12 s") as service:
-        launcher = service.dispatcher._supervisor.launcher = OutOfReach()
+        launcher = service.dispatcher._supervisor.launcher = OutOfReach(service.dispatcher._others)
         marker = tmp_path / "stopped"
         stopped = service.submit_sums(tmp_path / "a", records, f"stopped-driver:published:3:{marker}")
         killed = service.submit_sums(tmp_path / "b", 5 * PER_EPOCH)
@@ -108,7 +109,7 @@ def test_a_stopped_process_is_replaced_and_does_no_harm_when_it_continues(tmp_pa
         service.wait_until(stopped, "RUNNING", attempt=2)
         new = service.claim(stopped, 2)
         os.kill(old.pid, signal.SIGCONT)
-        wait_for(lambda: LocalLauncher.remains(launcher, old) is False, "the first process exits by itself")
+        wait_for(lambda: not remains(old), "the first process exits by itself")
         description = service.ask(stopped, Describe())
         assert isinstance(description, Description)
         assert description.pid == new.pid

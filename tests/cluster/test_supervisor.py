@@ -30,6 +30,7 @@ class Host:
         """Attempts whose process has reported a running job."""
         self.heard: dict[tuple[str, int], int] = {}
         self.kills: list[int] = []
+        self.reachable = True
 
     def start(self, order: Order) -> None:
         if self.refuses:
@@ -44,16 +45,18 @@ class Host:
         self.alive.add(pid)
         return claim
 
-    def state(self, claim: Claim) -> Process:
+    def state(self, job_id: str, attempt: int, claim: Claim) -> Process:
+        if not self.reachable:
+            return Process.UNKNOWN
         return Process.ALIVE if claim.pid in self.alive else Process.DEAD
 
     def start_failure(self, job_id: str, attempt: int) -> str:
         return ""
 
-    def remains(self, claim: Claim) -> bool:
+    def remains(self, job_id: str, attempt: int, claim: Claim) -> bool:
         return claim.pid in self.alive
 
-    def kill(self, claim: Claim) -> bool:
+    def kill(self, job_id: str, attempt: int, claim: Claim) -> bool:
         self.kills.append(claim.pid)
         self.alive -= {claim.pid} - self.immortal
         return claim.pid not in self.alive
@@ -192,6 +195,26 @@ def test_a_process_that_took_long_to_claim_has_time_to_report(
     end = last_end(records.view(job))
     assert end is not None
     assert "has not answered" in end.reason
+
+
+def test_a_process_on_a_host_that_is_not_reached_is_not_silent_until_it_has_had_time_to_report(
+    supervisor: Supervisor, records: Records, host: Host, submit: Submit
+) -> None:
+    job = submit()
+    supervisor.present = lambda: {(job, 1)}
+    tick(supervisor)
+    host.claim(job)
+    host.reachable = False
+    for _ in range(3):
+        wait(supervisor, host, POLICY.silent_timeout_ms)
+    host.reachable = True
+    wait(supervisor, host, POLICY.silent_timeout_ms)
+    assert records.view(job).attempts[0].ended is None
+    wait(supervisor, host, POLICY.silent_timeout_ms // 2)
+    end = records.view(job).attempts[0].ended
+    assert end is not None
+    assert "has not answered" in end.reason
+    assert host.kills
 
 
 def test_processes_are_not_lost_because_the_supervisor_was_stopped(

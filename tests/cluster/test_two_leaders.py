@@ -218,7 +218,7 @@ class World:
         self.pids += 1
         self.alive[self.pids] = JobManager(self, order, self.pids)
 
-    def state(self, claim: Claim) -> Process:
+    def state(self, job_id: str, attempt: int, claim: Claim) -> Process:
         process = self.alive.get(claim.pid)
         if process is not None and process.unreachable:
             return Process.UNKNOWN
@@ -227,13 +227,13 @@ class World:
     def start_failure(self, job_id: str, attempt: int) -> str:
         return ""
 
-    def remains(self, claim: Claim) -> bool:
-        return self.state(claim) is Process.ALIVE
+    def remains(self, job_id: str, attempt: int, claim: Claim) -> bool:
+        return self.state(job_id, attempt, claim) is Process.ALIVE
 
-    def kill(self, claim: Claim) -> bool:
-        if self.state(claim) is Process.ALIVE:
+    def kill(self, job_id: str, attempt: int, claim: Claim) -> bool:
+        if self.state(job_id, attempt, claim) is Process.ALIVE:
             del self.alive[claim.pid]
-        return self.state(claim) is Process.DEAD
+        return self.state(job_id, attempt, claim) is Process.DEAD
 
     # -- chance --------------------------------------------------------------------------------------------------------
 

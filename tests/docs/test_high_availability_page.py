@@ -30,5 +30,5 @@ def test_the_settings_of_the_page_make_a_cluster(tmp_path: Path) -> None:
 
 def test_the_page_shows_the_nodes_that_are_made(tmp_path: Path) -> None:
     settings = ZooKeeperSettings.read(configured(), LocalStorage(tmp_path))
-    for path in (settings.latch, settings.jobs, settings.job_managers):
+    for path in (settings.latch, settings.agents, settings.jobs, settings.job_managers):
         assert f"\n{path}/…" in PAGE

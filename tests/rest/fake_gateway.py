@@ -9,7 +9,16 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.cluster.gateway import ClusterState, Conflict, Event, LogFile, RunRequest, StoredProgram, UnknownProgram
+from penstock.cluster.gateway import (
+    Agent,
+    ClusterState,
+    Conflict,
+    Event,
+    LogFile,
+    RunRequest,
+    StoredProgram,
+    UnknownProgram,
+)
 from penstock.cluster.records import UnknownJob
 from penstock.common.wall_clock import now_ms
 from penstock.driver.control_messages import Answer, DescribeEnvironment, Operable, Request
@@ -126,6 +135,7 @@ class FakeGateway:
         self.cluster = ClusterState(leading=True, ready=True)
         self.other_leader: str | None = None
         """The address of the leader, if this is a standby."""
+        self.agent: Agent | None = None
         self.recorded: list[Event] = []
         self.events_end = False
         self.is_shut_down = False

@@ -9,6 +9,7 @@ from collections import Counter
 from fake_gateway import COUNT, EXECUTOR, JOB
 from http_service import exchanged, multipart
 
+from penstock.rest.agent_endpoints import AGENT_ENDPOINTS
 from penstock.rest.endpoints import ENDPOINTS
 from penstock.rest.own_endpoints import OWN_ENDPOINTS, TEXT_ENDPOINTS
 
@@ -79,7 +80,7 @@ HEADERS = [
 
 def fuzzed(random: random.Random) -> bytes:
     """Return a request: valid in most parts, with random values, and in half of all cases damaged."""
-    endpoint = random.choice([*ENDPOINTS, *OWN_ENDPOINTS, *TEXT_ENDPOINTS])
+    endpoint = random.choice([*ENDPOINTS, *OWN_ENDPOINTS, *TEXT_ENDPOINTS, *AGENT_ENDPOINTS])
     path = "/".join(
         random.choice(SEGMENTS) if part.startswith(":") and random.random() < 0.5 else _usual(part)
         for part in endpoint.path.split("/")

@@ -15,6 +15,7 @@ from penstock.control.client import NoAnswer, RefusedByJob
 from penstock.driver.control_messages import Refused
 from penstock.driver.job_snapshot import Operation
 from penstock.errors import PenstockError
+from penstock.rest.agent_endpoints import AGENT_ENDPOINTS
 from penstock.rest.endpoints import ENDPOINTS
 from penstock.rest.own_endpoints import OWN_ENDPOINTS, TEXT_ENDPOINTS
 
@@ -88,7 +89,7 @@ def test_planted_secrets_appear_in_no_answer(service: Service) -> None:
     for state, job in JOBS.items():
         service.gateway.by_id[job] = snapshot(job, state, configuration={"x": "***"})
     values = {"jobid": JOB, "vertexid": "b" * 32, "taskmanagerid": "app-1-0", "name": "service.log"}
-    for endpoint in (*ENDPOINTS, *OWN_ENDPOINTS, *TEXT_ENDPOINTS):
+    for endpoint in (*ENDPOINTS, *OWN_ENDPOINTS, *TEXT_ENDPOINTS, *AGENT_ENDPOINTS):
         if endpoint.path == "/penstock/v1/events":
             continue
         path = endpoint.path

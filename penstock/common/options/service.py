@@ -73,7 +73,7 @@ REST_TLS_CA = option(
     "rest.ssl.ca",
     Text(),
     "",
-    "PEM file with the authorities that commands trust when they talk to the service.",
+    "PEM file with the authorities that commands and other Dispatchers trust when they talk to the service.",
     default_text="those of the operating system",
 )
 REST_MAX_CONTENT = option(
