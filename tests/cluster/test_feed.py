@@ -162,7 +162,7 @@ def test_an_old_attempt_that_ends_after_the_new_one_opened_leaves_it_controllabl
 def test_a_process_with_unreadable_snapshots_is_alive_and_followed(
     control: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, line: bytes
 ) -> None:
-    monkeypatch.setattr("penstock.cluster.feed._LINE_BYTES", 50_000)
+    monkeypatch.setattr("penstock.cluster.connection.LINE_BYTES", 50_000)
 
     async def scenario() -> None:
         seen: list[JobSnapshot] = []
@@ -198,7 +198,7 @@ def test_a_snapshot_that_cannot_be_shown_does_not_end_the_feed(control: Path) ->
 
 @pytest.mark.parametrize("line", UNREADABLE)
 def test_an_unreadable_answer_conflicts(control: Path, monkeypatch: pytest.MonkeyPatch, line: bytes) -> None:
-    monkeypatch.setattr("penstock.cluster.feed._LINE_BYTES", 50_000)
+    monkeypatch.setattr("penstock.cluster.connection.LINE_BYTES", 50_000)
 
     async def scenario() -> None:
         async with Scripted(control, line):
