@@ -95,8 +95,8 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
     if assignment is None and spec.checkpointing and root is not None:
         warn_of_other_drivers(name, root.where, env._configuration)
     log_guarantee(guarantee_of(name, env._graph, physical, env._configuration))
-    if assignment is not None:
-        limit_cores(env, physical)
+    if assignment is not None and env._spark is None:
+        limit_cores(env._configuration, slots_needed(physical))
     log_overridden(env, job_name)
     ship(dependencies, env.spark)
     job = Job(env.spark, spec)
@@ -120,14 +120,22 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
     return client
 
 
-def limit_cores(env: StreamExecutionEnvironment, physical: PhysicalGraph) -> None:
-    """Ask Spark for as many cores as the job's widest operator needs, unless the user chose a number.
+def limit_cores(configuration: Configuration, slots: int) -> None:
+    """Ask Spark for the cores of this many slots, unless the settings contain a number. Call before Spark starts.
 
     By default an application takes all cores of a standalone cluster, and the next job would wait for them.
     """
-    if env._spark is None and not env._configuration.contains_key(_CORES):
-        per_task = int(env._configuration.get_string(_CORES_PER_TASK, "1"))
-        env._configuration.set_string(_CORES, str(slots_needed(physical) * per_task))
+    if not configuration.contains_key(_CORES):
+        configuration.set_string(_CORES, str(slots * configuration.get_integer(_CORES_PER_TASK, 1)))
+
+
+def parallelism_of_spark(configuration: Configuration) -> int:
+    """Return the default parallelism of an application on a Spark cluster, without starting it.
+
+    Spark's own answer depends on how many executors have registered when it is asked, and is never less than two.
+    """
+    slots = configuration.get_integer(_CORES, 0) // configuration.get_integer(_CORES_PER_TASK, 1)
+    return configuration.get_integer("spark.default.parallelism", 0) or slots or 2
 
 
 def log_overridden(env: StreamExecutionEnvironment, job_name: str | None) -> None:
