@@ -11,13 +11,17 @@ from typing import Literal
 import typer
 
 from penstock.cli.cluster_jobs import ClusterJobs
-from penstock.cli.jobs import progress
+from penstock.cli.jobs import absolute, progress
 from penstock.cli.service_address import command_settings, service_of
 from penstock.cli.shipping import PROGRAMS, Chosen
 from penstock.cli.shown_errors import ShownErrors
 from penstock.cluster.program import pack
+from penstock.common.configuration import Configuration
+from penstock.common.options import canonical
+from penstock.common.options.checkpoints import CHECKPOINTS_DIRECTORY, RECOVERY_PATH, SAVEPOINTS_DIRECTORY
 from penstock.common.options.program import PYTHON_ARCHIVES, PYTHON_FILES, PYTHON_REQUIREMENTS
-from penstock.common.options.service import REST_MAX_CONTENT
+from penstock.common.options.service import CLUSTER_DIRECTORY, REST_MAX_CONTENT, REST_TIMEOUT
+from penstock.datastream.dependencies import configured_dependencies
 from penstock.datastream.program_runner import INTERRUPTED
 from penstock.errors import PenstockError
 from penstock.rest import contract
@@ -25,8 +29,10 @@ from penstock.rest.client import RestClient
 from penstock.rest.command_types import JobLine
 
 _SHIPPED = (PYTHON_FILES.key, PYTHON_ARCHIVES.key, PYTHON_REQUIREMENTS.key)
-_OF_THE_SERVICE = ("rest.", "cluster.")
-"""Settings with these prefixes choose the service, and do not concern the job."""
+_OF_THE_COMMAND = (CLUSTER_DIRECTORY.key, REST_TIMEOUT.key)
+"""Settings that tell this command how to reach the service, as those that start with `rest.` do."""
+_LOCATIONS = (CHECKPOINTS_DIRECTORY.key, SAVEPOINTS_DIRECTORY.key, RECOVERY_PATH.key)
+"""Settings with a path or URI, relative to the current directory of this command."""
 
 
 class CannotShip(PenstockError):
@@ -70,11 +76,7 @@ def submit(
                 program,
                 entry,
                 arguments=chosen.arguments,
-                settings={
-                    key: value
-                    for key, value in settings.items()
-                    if key not in _SHIPPED and not key.startswith(_OF_THE_SERVICE)
-                },
+                settings=_of_the_job(settings),
                 savepoint=savepoint,
                 claim_mode=claim_mode,
                 allow_non_restored_state=allow_non_restored_state,
@@ -102,16 +104,16 @@ def _uploaded(
                 fix="Submit the Python file or folder instead, with the same options.",
             )
         return client.upload(chosen.program), chosen.module or None
-    requirements, _, wheels = settings.get(PYTHON_REQUIREMENTS.key, "").partition("#")
-    archives = [part.partition("#") for part in _parts(settings, PYTHON_ARCHIVES.key)]
+    dependencies = configured_dependencies(Configuration.from_dict(settings))
+    requirements, wheels = dependencies.requirements or ("", "")
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         name = chosen.module.rpartition(".")[2] if chosen.module else chosen.program.resolve().stem
         packed = pack(
             chosen.program,
             Path(folder) / f"{name}.zip",
             module=chosen.module,
-            py_files=_parts(settings, PYTHON_FILES.key),
-            archives=[(path, name) for path, _, name in archives],
+            py_files=dependencies.files,
+            archives=dependencies.archives,
             requirements=requirements,
             wheels=wheels,
             most_bytes=most_bytes,
@@ -119,8 +121,13 @@ def _uploaded(
         return client.upload(packed), None
 
 
-def _parts(settings: Mapping[str, str], key: str) -> list[str]:
-    return [part for part in settings.get(key, "").split(",") if part]
+def _of_the_job(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that travel with the job. The service refuses those that concern only itself."""
+    return {
+        key: absolute(value) or "" if key in _LOCATIONS else value
+        for key, value in canonical(settings).items()
+        if key not in (*_SHIPPED, *_OF_THE_COMMAND) and not key.startswith("rest.")
+    }
 
 
 def _run(

@@ -50,6 +50,7 @@ from penstock.cluster.supervisor import Supervisor
 from penstock.common.options.checkpoints import CHECKPOINT_INTERVAL, CHECKPOINTS_DIRECTORY, SAVEPOINTS_DIRECTORY
 from penstock.common.options.service import (
     DRIVER_MEMORY,
+    DRIVER_MEMORY_OF_SPARK,
     HA_STORAGE,
     HA_TYPE,
     HEARTBEAT_TIMEOUT,
@@ -60,7 +61,9 @@ from penstock.common.options.service import (
     MAX_JOBS,
     MAX_STARTS,
     REST_TIMEOUT,
+    SERVICE_PREFIXES,
     START_TIMEOUT,
+    memory_of_spark,
 )
 from penstock.common.wall_clock import now_ms
 from penstock.driver.control_messages import Answer, Cancel, Operable, Poll, Request, Trigger
@@ -81,7 +84,6 @@ _SWEEP_S = 60.0
 _DEFAULT_INTERVAL = "10 s"
 """Checkpoint interval of jobs that set none: a job of a cluster must be able to resume."""
 _NO_LEADER = "No Dispatcher leads at the moment."
-_SERVICE_KEYS = ("rest.", "web.", "cluster.", "high-availability.", "heartbeat.", "jobmanager.")
 
 _logger = logging.getLogger("penstock")
 
@@ -253,12 +255,12 @@ class Dispatcher:
 
     def _defaults(self) -> dict[str, str]:
         """Return the settings of jobs that neither their programs nor their users set."""
-        own = {key: value for key, value in self._settings.items() if not key.startswith(_SERVICE_KEYS)}
+        own = {key: value for key, value in self._settings.items() if not key.startswith(SERVICE_PREFIXES)}
         return {
             CHECKPOINTS_DIRECTORY.key: self.directory.shared(self._settings, "checkpoints"),
             SAVEPOINTS_DIRECTORY.key: self.directory.shared(self._settings, "savepoints"),
             CHECKPOINT_INTERVAL.key: _DEFAULT_INTERVAL,
-            "spark.driver.memory": f"{DRIVER_MEMORY.read(self._settings) >> 20}m",
+            DRIVER_MEMORY_OF_SPARK: memory_of_spark(DRIVER_MEMORY.read(self._settings)),
         } | own
 
     def _present(self) -> set[tuple[str, int]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 from functools import partial
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from penstock.checkpoint.job_directories import claim
 from penstock.checkpoint.lineages import Lineages
@@ -12,7 +14,8 @@ from penstock.common.configuration import Configuration
 from penstock.common.console import SECRETS, console
 from penstock.common.interrupts import watch
 from penstock.common.masking import masked_setting
-from penstock.common.options import store_options
+from penstock.common.options import BadSetting, store_options
+from penstock.common.options.checkpoints import CHECKPOINTS_DIRECTORY, RECOVERY_PATH, SAVEPOINTS_DIRECTORY
 from penstock.common.options.program import JOB_NAME
 from penstock.common.options.running import MAX_EPOCH_RECORDS, QUIET
 from penstock.common.overridden import Overridden
@@ -41,6 +44,8 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
     """Start the environment's program as job ``name``. ``job_name`` is the name that the program passed, if any."""
     SECRETS.learn(env._configuration.to_dict())
     assignment = env._launch.assignment
+    if assignment is not None:
+        check_locations(env._configuration)
     settings, root = state_settings(env._configuration, name, "" if assignment is None else assignment.job_id)
     dependencies = configured_dependencies(env._configuration).and_those_of(env._dependencies)
     make_importable(dependencies)
@@ -118,6 +123,18 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
     job.start()
     watch(job)
     return client
+
+
+def check_locations(configuration: Configuration) -> None:
+    """Refuse relative paths in the settings of a cluster's job: each attempt runs in another working directory."""
+    for option in (CHECKPOINTS_DIRECTORY, SAVEPOINTS_DIRECTORY, RECOVERY_PATH):
+        path = configuration.get(option)
+        if path and not os.path.isabs(path) and not urlsplit(path).scheme:
+            raise BadSetting(
+                f"{option.key} is '{path}', a relative path, but each attempt of a cluster's job has another working "
+                f"directory, which is removed with the job.",
+                fix="Set an absolute path, or a URI such as s3://bucket/path.",
+            )
 
 
 def limit_cores(configuration: Configuration, slots: int) -> None:

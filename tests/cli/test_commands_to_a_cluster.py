@@ -374,6 +374,59 @@ class TestSubmission:
         assert request.allow_non_restored_state
         assert request.claim_mode == "CLAIM"
 
+    def test_relative_paths_of_settings_are_those_of_the_command(
+        self, cluster: Service, program: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        given = "-d -D state.checkpoint.dir=here/cp -D state.savepoints.dir=s3://bucket/sp -D state.backend.local-dir=r"
+        assert call("run", *given.split(), program).exit_code == 0
+        assert self.request(cluster).configuration == {
+            "state.checkpoints.dir": f"{tmp_path}/here/cp",
+            "state.savepoints.dir": "s3://bucket/sp",
+            # Each worker has its own.
+            "state.backend.local-dir": "r",
+        }
+
+    def test_dependencies_can_be_uris(self, cluster: Service, program: str, tmp_path: Path) -> None:
+        (tmp_path / "my helpers.py").touch()
+        done = call("run", "-d", "--py-files", (tmp_path / "my helpers.py").as_uri(), program)
+        assert done.exit_code == 0, done.stderr
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--requirements", "/missing.txt"], "requirements file '/missing.txt' does not exist"),
+            (["--requirements", f"{__file__}#/missing"], "'/missing' is not a folder of wheels"),
+            (["--py-files", "/missing.py"], "file '/missing.py' does not exist"),
+            (["--archives", "/missing.zip#x"], "archive '/missing.zip' does not exist"),
+        ],
+    )
+    def test_a_dependency_that_does_not_exist_is_named(
+        self, cluster: Service, program: str, options: list[str], message: str
+    ) -> None:
+        done = call("run", "-d", *options, program)
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert done.stderr.startswith("BadSetting: python.")
+        assert message in done.stderr
+        assert cluster.gateway.asked == []
+
+    def test_the_heap_of_the_jobmanager_is_a_setting_of_the_job(self, cluster: Service, program: str) -> None:
+        assert call("run", "-d", "-D", "jobmanager.memory.heap.size=2g", program).exit_code == 0
+        assert self.request(cluster).configuration == {"spark.driver.memory": "2048m"}
+
+    def test_settings_for_the_command_itself_are_not_sent(self, cluster: Service, program: str, folder: Path) -> None:
+        assert call("run", "-d", "-D", f"cluster.dir={folder}", "-D", "web.timeout=20 s", program).exit_code == 0
+        assert self.request(cluster).configuration == {}
+
+    @pytest.mark.parametrize(
+        "setting", ["web.history=3", "cluster.max-jobs=3", "high-availability=none", "heartbeat.timeout=1 min"]
+    )
+    def test_settings_of_the_service_are_refused(self, cluster: Service, program: str, setting: str) -> None:
+        done = call("run", "-d", "-D", setting, program)
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert "is a setting of the service, so a job cannot set it. Put it into" in done.stderr
+        assert cluster.gateway.asked == []
+
     def test_json_has_the_id_and_the_cluster(self, cluster: Service, program: str) -> None:
         done = call("run", "-d", "--json", program)
         assert json.loads(done.stdout) == {"id": "c" * 32, "cluster": f"127.0.0.1:{cluster.server.port}"}

@@ -1,14 +1,16 @@
 """What the submission of a cluster's job asks of Spark."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from penstock.common.configuration import Configuration
+from penstock.common.options import BadSetting
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.launch import LaunchContext, launch
-from penstock.datastream.submission import limit_cores
+from penstock.datastream.submission import check_locations, limit_cores
 from penstock.driver.assignment import Assignment
 from penstock.driver.slots import slots_needed
 
@@ -17,7 +19,7 @@ from penstock.driver.slots import slots_needed
 def as_a_cluster(launched: Callable[[dict[str, str]], None], monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
     """Programs of this test are jobs of a cluster. The settings of each Spark session that they start."""
     launched({})
-    launch(LaunchContext(assignment=cast(Assignment, object())))
+    launch(LaunchContext(assignment=cast(Assignment, SimpleNamespace(job_id="1" * 32))))
     started: list[dict[str, str]] = []
     monkeypatch.setattr("penstock.spark.session.running_session", lambda: None)
     monkeypatch.setattr("penstock.spark.session.start_session", started.append)
@@ -75,3 +77,13 @@ def test_a_program_that_runs_by_hand_takes_all_cores(
     launched({})
     _ = environment(parallelism_default="4").spark
     assert "spark.cores.max" not in as_a_cluster[0]
+
+
+@pytest.mark.parametrize("key", ["state.checkpoints.dir", "state.savepoints.dir", "execution.state-recovery.path"])
+def test_a_clusters_job_refuses_relative_paths(key: str, as_a_cluster: list[dict[str, str]]) -> None:
+    env = environment(parallelism_default="1")
+    env.get_configuration().set_string(key, "here/it")
+    with pytest.raises(BadSetting, match=f"{key} is 'here/it', a relative path, but"):
+        env.execute("job")
+    for path in ("/here", "file:///here", "s3://bucket/here"):
+        check_locations(Configuration.from_dict({key: path}))
