@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from penstock.cluster.gateway import LogFile
+from penstock.driver.job_snapshot import JobSnapshot
 from penstock.rest import contract
 from penstock.rest.bodies import truth
 from penstock.rest.errors import BadRequest
@@ -27,6 +28,7 @@ _CHUNK = 256 << 10
 _POLL_S = 0.25
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 _AUDIT = "audit.log"
+_OF_ATTEMPT = re.compile(r"(\d+)-jobmanager\.")
 _ENDED = frozenset({"FINISHED", "FAILED", "CANCELED"})
 
 
@@ -182,10 +184,13 @@ async def _part(file: BinaryIO, remaining: int) -> AsyncIterator[bytes]:
 
 
 async def _followed(service: Service, log: LogFile, file: BinaryIO, job: str) -> AsyncIterator[bytes]:
-    """Yield the content as the file grows, until the job has ended. A rotated file is continued in its successor."""
+    """Yield the content as the file grows, until the job has ended or its next attempt has begun.
+
+    A rotated file is continued in its successor.
+    """
     try:
         while True:
-            ended = service.stopping or (bool(job) and service.gateway.job(job).state in _ENDED)
+            ended = service.stopping or (bool(job) and _is_over(service.gateway.job(job), log))
             while data := await asyncio.to_thread(file.read, _CHUNK):
                 yield data
             if ended:
@@ -199,6 +204,12 @@ async def _followed(service: Service, log: LogFile, file: BinaryIO, job: str) ->
             await asyncio.sleep(_POLL_S)
     finally:
         file.close()
+
+
+def _is_over(job: JobSnapshot, log: LogFile) -> bool:
+    """Return whether the attempt of a job that writes this file has ended."""
+    attempt = _OF_ATTEMPT.match(log.name)
+    return job.state in _ENDED or (attempt is not None and int(attempt[1]) < job.attempt)
 
 
 def _successor(file: BinaryIO, log: LogFile) -> BinaryIO | None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -297,6 +298,52 @@ class TestLogs:
         cluster.gateway.by_id[JOB] = snapshot(JOB, "FINISHED", name="counts")
         done = call("logs", "-f", "counts", "-n", "2")
         assert done.stdout == "2-jobmanager.log line 299\n2-jobmanager.log line 300\n"
+
+    def test_a_followed_log_goes_on_with_the_next_attempt(self, cluster: Service, attempts: Path) -> None:
+        (second := attempts / "2-jobmanager.log").unlink()
+        gateway, looks = cluster.gateway, iter(range(100))
+
+        def job(job_id: str) -> Any:
+            """The second attempt begins while the log of the first one is followed, and ends later."""
+            if (look := next(looks)) >= 3:
+                second.write_text("first line of attempt 2\n")
+                gateway.by_id[JOB] = snapshot(JOB, "RUNNING" if look < 8 else "FINISHED", name="counts", attempt=2)
+            return gateway.by_id[job_id]
+
+        gateway.by_id[JOB] = snapshot(JOB, name="counts", attempt=1)
+        gateway.job = job
+        done = call("logs", "-f", "counts", "-n", "1")
+        assert done.stdout == "1-jobmanager.log line 300\nfirst line of attempt 2\n"
+        assert done.stderr == "Attempt 1 has ended. This is the log of attempt 2:\n"
+
+    def test_one_attempt_can_be_followed_alone(self, cluster: Service, attempts: Path) -> None:
+        cluster.gateway.by_id[JOB] = snapshot(JOB, name="counts", attempt=2)
+        done = call("logs", "-f", "counts", "-n", "1", "--attempt", "1")
+        assert (done.stdout, done.stderr) == ("1-jobmanager.log line 300\n", "")
+
+    def test_a_job_that_has_not_started_is_waited_for(
+        self, cluster: Service, attempts: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hidden = (attempts / "1-jobmanager.log").rename(attempts / "hidden")
+        (attempts / "2-jobmanager.log").unlink()
+        cluster.gateway.by_id[JOB] = snapshot(JOB, "INITIALIZING", name="counts")
+
+        def sleep(seconds: float) -> None:
+            hidden.rename(attempts / "1-jobmanager.log")
+            cluster.gateway.by_id[JOB] = snapshot(JOB, "FINISHED", name="counts")
+
+        monkeypatch.setattr("penstock.cli.cluster_jobs.time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
+        assert call("logs", "counts").exit_code == 1
+        assert call("logs", "-f", "counts", "-n", "1").stdout == "1-jobmanager.log line 300\n"
+
+    def test_a_running_job_without_log_files_is_not_waited_for(self, cluster: Service) -> None:
+        async def none(job_id: str) -> list[LogFile]:
+            return []
+
+        cluster.gateway.logs = none
+        done = call("logs", "-f", "counts")
+        assert done.exit_code == 1
+        assert "A program with --web logs to its standard error." in done.stderr
 
     @pytest.mark.parametrize(
         ("states", "chosen"),
