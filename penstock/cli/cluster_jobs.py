@@ -64,6 +64,7 @@ class ClusterJobs:
             epochs=line.epochs,
             parallelism=line.parallelism,
             restarts=line.restarts,
+            reason=line.reason,
             details={**msgspec.to_builtins(line), "cluster": self.where},
             perform=lambda request: self._perform(line.id, request),
             log=lambda stdout, attempt, awaits: self._log(line.id, stdout, attempt, awaits),
@@ -114,15 +115,15 @@ class ClusterJobs:
             raise RefusedByJob(Refused(kind=kind, problem=text.removeprefix(f"{kind}: ")))
         return Done(savepoint=found.get("location"), checkpoint=found.get("checkpointId"))
 
-    def wait(self, job: str, changed: Callable[[JobLine], None] = lambda line: None) -> JobLine:
-        """Wait until a job ends, and return its last state. Call `changed` with each state."""
+    def wait(self, job: str, changed: Callable[[JobLine], None] = lambda line: None, until: str = "") -> JobLine:
+        """Wait until a job ends, or has the status `until`, and return its state. Call `changed` with each state."""
 
         def look() -> JobLine:
             line = self._line(job)
             changed(line)
             return line
 
-        return patiently(look, lambda line: line.ended >= 0)
+        return patiently(look, lambda line: line.ended >= 0 or line.status == until)
 
     def _line(self, job: str) -> JobLine:
         for line in self.client.get("/penstock/v1/jobs", list[JobLine]):

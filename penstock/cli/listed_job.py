@@ -41,6 +41,8 @@ class ListedJob:
     epochs: int = 0
     parallelism: Mapping[str, int] = field(default_factory=dict)
     restarts: int = 0
+    reason: str = ""
+    """Why it waits or restarts."""
     details: Mapping[str, Any]
     """Everything known, for --json."""
     perform: Callable[[Request], Done]

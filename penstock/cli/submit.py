@@ -51,6 +51,7 @@ def submit(
     claim_mode: Literal["CLAIM", "NO_CLAIM"] | None,
     allow_non_restored_state: bool,
     detached: bool,
+    wait: bool,
     as_json: bool,
 ) -> int:
     """Submit a program as a job, follow the job unless it is detached, and return the exit code.
@@ -64,6 +65,7 @@ def submit(
         claim_mode: Who owns the savepoint.
         allow_non_restored_state: Whether to drop state that the program does not declare.
         detached: Whether to return once the service has the job.
+        wait: Whether a detached command returns only when the job runs or has ended.
         as_json: Whether to print JSON instead of the id.
     """
     with ShownErrors():
@@ -89,8 +91,9 @@ def submit(
         short = f"{job[:8]} -m {address}" if address else job[:8]
         if detached:
             typer.echo(f"Submitted to {where}. Follow its log with `penstock logs -f {short}`.", err=True)
+        if detached and not wait:
             return 0
-        return _followed(ClusterJobs(client), job, short)
+        return _followed(ClusterJobs(client), job, short, until_it_runs=detached)
 
 
 def _uploaded(
@@ -152,8 +155,8 @@ def _run(
     return client.post(f"/jars/{program}/run", contract.JarRunResponseBody, body).jobid
 
 
-def _followed(jobs: ClusterJobs, job: str, short: str) -> int:
-    """Print the states of a job until it ends, and return the exit code: 0 unless it failed.
+def _followed(jobs: ClusterJobs, job: str, short: str, until_it_runs: bool) -> int:
+    """Print the states of a job until it ends, or until it runs, and return the exit code: 0 unless it failed.
 
     `short` is how another command names the job.
     """
@@ -166,7 +169,7 @@ def _followed(jobs: ClusterJobs, job: str, short: str) -> int:
             typer.echo(f"Job '{line.name}' is {line.status}.", err=True)
 
     try:
-        line = jobs.wait(job, changed)
+        line = jobs.wait(job, changed, until="RUNNING" if until_it_runs else "")
     except KeyboardInterrupt:
         typer.echo(f"Detached. The job keeps running: `penstock cancel {short}` cancels it.", err=True)
         return INTERRUPTED

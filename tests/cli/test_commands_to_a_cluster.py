@@ -122,6 +122,13 @@ class TestList:
         assert job["attempt"] == 1
         assert job["cluster"] == f"127.0.0.1:{cluster.server.port}"
 
+    def test_the_reason_why_a_job_waits_is_below_the_table(self, cluster: Service) -> None:
+        lacks = "The job needs 2 slots, but Spark has 0. It waits for them."
+        cluster.gateway.by_id[JOB] = snapshot(JOB, name="counts", reason=f"{lacks}\nA second line.")
+        done = call("list", "--all")
+        assert done.stdout.splitlines()[-1] == f"{JOB} ('counts'): {lacks}"
+        assert lacks in call("list", "--json").stdout
+
     def test_the_address_can_be_a_setting(self, service: Service) -> None:
         port = service.server.port
         done = call("list", "-D", "rest.address=127.0.0.1", "-D", f"rest.port={port}")
@@ -193,6 +200,21 @@ def test_a_checkpoint_prints_its_number(cluster: Service) -> None:
         "savepoint": None,
         "checkpoint": 42,
     }
+
+
+@pytest.mark.parametrize(
+    ("command", "result"),
+    [
+        ("savepoint counts", {"savepoint": SAVEPOINT}),
+        ("stop counts", {"savepoint": SAVEPOINT}),
+        ("cancel -s counts", {"savepoint": SAVEPOINT}),
+        ("rescale counts 3", {}),
+    ],
+)
+def test_results_are_printed_as_json(cluster: Service, command: str, result: dict[str, Any]) -> None:
+    succeed(cluster, **result)
+    done = call(*command.split(), "--json")
+    assert json.loads(done.stdout) == {"id": JOB, "savepoint": None, "checkpoint": None} | result
 
 
 def test_a_failed_operation_is_printed_as_the_job_words_it(cluster: Service) -> None:
@@ -488,6 +510,26 @@ class TestSubmission:
         assert f"is {state}." in done.stderr
         assert ("Its reason." in done.stderr) == bool(code)
 
+    @pytest.mark.parametrize(("state", "code"), [("RUNNING", 0), ("FINISHED", 0), ("FAILED", 1)])
+    def test_a_detached_command_can_wait_until_the_job_runs(
+        self, cluster: Service, program: str, state: str, code: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job, by_id = "c" * 32, cluster.gateway.by_id
+        by_id[job] = snapshot(job, "INITIALIZING", name="job")
+
+        def sleep(seconds: float) -> None:
+            by_id[job] = snapshot(job, state, name="north", reason="Its reason." if code else "")
+
+        monkeypatch.setattr("penstock.cli.cluster_jobs.time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
+        done = call("run", "-d", "--wait", program)
+        assert (done.exit_code, done.stdout) == (code, f"{job}\n")
+        assert f"Job 'job' is INITIALIZING.\nJob 'north' is {state}.\n" in done.stderr
+        assert ("Its reason." in done.stderr) == bool(code)
+
+    def test_waiting_until_the_job_runs_needs_a_detached_command(self, cluster: Service, program: str) -> None:
+        assert call("run", "--wait", program).exit_code == 2
+        assert call("run", "--wait", "-m", f"127.0.0.1:{cluster.server.port}", program).exit_code == 2
+
     def test_the_error_for_a_missing_cluster_says_how_to_start_one(self, folder: Path, program: str) -> None:
         done = call("run", "-d", program)
         assert (done.exit_code, done.stdout) == (1, "")
@@ -538,7 +580,8 @@ class TestTheCluster:
 
     def test_drain_reaches_the_service(self, cluster: Service) -> None:
         assert call("cluster", "drain").exit_code == 0
-        assert cluster.gateway.asked == [("drain",)]
+        assert json.loads(call("cluster", "drain", "--json").stdout) == {"draining": True}
+        assert cluster.gateway.asked == [("drain",)] * 2
 
     def test_a_remote_service_is_stopped_through_rest(self, service: Service) -> None:
         done = call("cluster", "stop", "-m", f"127.0.0.1:{service.server.port}")
