@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from typing import Annotated, Any
 
 import typer
@@ -106,6 +108,8 @@ def list_(
     directory: Annotated[str, typer.Argument(help="The directory that contains savepoints.")], as_json: AsJson = False
 ) -> None:
     """List the savepoints in a directory, oldest first."""
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", directory) and not os.path.isdir(directory):
+        raise typer.BadParameter(f"Directory '{directory}' does not exist.", param_hint="DIRECTORY")
     with ShownErrors():
         savepoints = Savepoint.list(directory)
     if as_json:

@@ -14,7 +14,7 @@ from fake_gateway import JOB, JOBS, snapshot
 from http_service import Service
 
 from penstock.cli.cluster_jobs import patiently
-from penstock.cluster.gateway import ClusterState
+from penstock.cluster.gateway import ClusterState, Conflict
 from penstock.control.server import ControlPoint
 from penstock.driver.control_messages import (
     Answer,
@@ -292,6 +292,17 @@ class TestTheCluster:
         done = call("cluster", "stop", "--cancel-jobs", "-m", f"127.0.0.1:{service.server.port}")
         assert done.stdout == "The service stopped.\n"
         assert set(cancelled) == {JOBS[state] for state in ("RUNNING", "RESTARTING", "INITIALIZING")}
+
+    def test_stop_goes_on_if_a_job_ends_before_it_is_cancelled(self, service: Service) -> None:
+        gateway = service.gateway
+
+        async def cancel(job_id: str) -> None:
+            gateway.by_id[job_id] = snapshot(job_id, "FINISHED")
+            raise Conflict(f"Job {job_id} has ended: it is FINISHED.")
+
+        gateway.cancel = cancel
+        done = call("cluster", "stop", "--cancel-jobs", "-m", f"127.0.0.1:{service.server.port}")
+        assert (done.exit_code, done.stdout) == (0, "The service stopped.\n")
 
     def test_stop_without_a_cluster_says_so(self, folder: Path) -> None:
         done = call("cluster", "stop")

@@ -61,6 +61,11 @@ def test_list_shows_savepoints_and_flags_incomplete_ones(savepoints: list[str], 
     assert "not complete" in lines[savepoints[1]]
 
 
+def test_a_directory_that_does_not_exist_is_a_usage_error(tmp_path: Path) -> None:
+    assert call("list", str(tmp_path)) == (0, "")
+    assert call("list", str(tmp_path / "missing"))[0] == 2
+
+
 def test_commands_for_savepoints_print_json(savepoints: list[str], tmp_path: Path) -> None:
     found = json.loads(call("inspect", "--json", savepoints[0])[1])
     assert (found["path"], found["job"], found["checkpoint"]) == (savepoints[0], "harness", 1)

@@ -26,7 +26,7 @@ def test_the_walk_has_at_most_ten_commands() -> None:
 
 def test_the_unit_of_systemd_leaves_jobs_alone() -> None:
     (unit,) = re.findall(r"```ini\n(.*?)```", PAGE, re.DOTALL)
-    assert "KillMode=process\n" in unit
+    assert {"KillMode=process", "OOMPolicy=continue", "TasksMax=infinity"} <= set(unit.splitlines())
     assert "penstock cluster start --foreground\n" in unit
 
 
