@@ -281,7 +281,7 @@ def _in_words(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         lines = [("Dispatcher", f"{found['address']}, process {found['pid']}, {role}, {state}")]
         if found["jobs"] is not None:
             jobs = ", ".join(f"{number} {state}" for state, number in found["jobs"].items()) or "none"
-            slots = f"{found['slots']['total']}, of which {found['slots']['available']} are free"
+            slots = f"{found['slots']['total']} in executors of the jobs, {found['slots']['available']} of them free"
             lines += [("Jobs", jobs), ("Slots", slots)]
         lines += [("Version", found["version"])]
     else:

@@ -121,6 +121,8 @@ def run(
     overrides = overrides_of(setting) | dependency_settings(py_files, archives, requirements)
     if parallelism is not None:
         overrides[PARALLELISM.key] = str(parallelism)
+    if quiet:
+        overrides[QUIET.key] = "true"
     if submitted:
         raise typer.Exit(
             submit(
@@ -141,8 +143,6 @@ def run(
         overrides[IGNORE_UNCLAIMED_STATE.key] = str(allow_non_restored_state).lower()
     if claim_mode is not None:
         overrides[CLAIM_MODE.key] = claim_mode.value
-    if quiet:
-        overrides[QUIET.key] = "true"
     import_dependencies(overrides)
     if dry:
         raise typer.Exit(dry_run(chosen, as_json, overrides))

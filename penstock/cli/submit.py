@@ -20,6 +20,7 @@ from penstock.common.configuration import Configuration
 from penstock.common.options import canonical
 from penstock.common.options.checkpoints import CHECKPOINTS_DIRECTORY, RECOVERY_PATH, SAVEPOINTS_DIRECTORY
 from penstock.common.options.program import PYTHON_ARCHIVES, PYTHON_FILES, PYTHON_REQUIREMENTS
+from penstock.common.options.running import QUIET
 from penstock.common.options.service import CLUSTER_DIRECTORY, REST_MAX_CONTENT, REST_TIMEOUT
 from penstock.datastream.dependencies import configured_dependencies
 from penstock.datastream.program_runner import INTERRUPTED
@@ -89,11 +90,12 @@ def submit(
         else:
             typer.echo(job)
         short = f"{job[:8]} -m {address}" if address else job[:8]
-        if detached:
+        quiet = Configuration.from_dict(settings).get(QUIET)
+        if detached and not quiet:
             typer.echo(f"Submitted to {where}. Follow its log with `penstock logs -f {short}`.", err=True)
         if detached and not wait:
             return 0
-        return _followed(ClusterJobs(client), job, short, until_it_runs=detached)
+        return _followed(ClusterJobs(client), job, short, until_it_runs=detached, quiet=quiet)
 
 
 def _uploaded(
@@ -155,16 +157,16 @@ def _run(
     return client.post(f"/jars/{program}/run", contract.JarRunResponseBody, body).jobid
 
 
-def _followed(jobs: ClusterJobs, job: str, short: str, until_it_runs: bool) -> int:
+def _followed(jobs: ClusterJobs, job: str, short: str, *, until_it_runs: bool, quiet: bool) -> int:
     """Print the states of a job until it ends, or until it runs, and return the exit code: 0 unless it failed.
 
-    `short` is how another command names the job.
+    `quiet`: print the reason of a failure only. `short` is how another command names the job.
     """
     last = ""
 
     def changed(line: JobLine) -> None:
         nonlocal last
-        if line.status != last:
+        if line.status != last and not quiet:
             last = line.status
             typer.echo(f"Job '{line.name}' is {line.status}.", err=True)
 

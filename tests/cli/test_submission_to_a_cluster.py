@@ -35,6 +35,13 @@ def test_the_job_id_is_alone_on_standard_output(cluster: Service, program: str) 
     assert "penstock logs -f cccccccc" in done.stderr
 
 
+def test_a_quiet_command_prints_the_job_id_only(cluster: Service, program: str) -> None:
+    cluster.gateway.by_id["c" * 32] = snapshot("c" * 32, "FINISHED")
+    assert call("run", "-d", "-q", program).output == f"{'c' * 32}\n"
+    assert request_to(cluster).configuration == {"penstock.console.quiet": "true"}
+    assert call("run", "-d", "-q", "--wait", program).output == f"{'c' * 32}\n"
+
+
 def test_options_of_the_command_line_reach_the_job(
     cluster: Service, program: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
