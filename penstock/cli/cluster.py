@@ -200,7 +200,11 @@ def _cancelled(jobs: ClusterJobs) -> int:
     """Cancel all jobs and return how many are left: none."""
     for job in [job for job in jobs.jobs() if not job.ended]:
         with progress(f"Cancelling '{job.name}'"):
-            job.perform(Cancel())
+            try:
+                job.perform(Cancel())
+            except NotNow:
+                if any(each.id == job.id and not each.ended for each in jobs.jobs()):
+                    raise
     return 0
 
 
@@ -221,11 +225,11 @@ def _stop_process(directory: ClusterDirectory) -> None:
 
 
 @cluster_app.command()
-def drain(address: Address = None, setting: Setting = None) -> None:
+def drain(address: Address = None, setting: Setting = None, as_json: AsJson = False) -> None:
     """Let the service accept no more jobs. Those that run are not affected. A restart ends it."""
     with ShownErrors():
         service_of(command_settings(setting), address).post("/penstock/v1/drain", dict[str, Any])
-    typer.echo("The service accepts no more jobs.")
+    typer.echo(json.dumps({"draining": True}, indent=2) if as_json else "The service accepts no more jobs.")
 
 
 @cluster_app.command()
@@ -277,7 +281,7 @@ def _in_words(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         lines = [("Dispatcher", f"{found['address']}, process {found['pid']}, {role}, {state}")]
         if found["jobs"] is not None:
             jobs = ", ".join(f"{number} {state}" for state, number in found["jobs"].items()) or "none"
-            slots = f"{found['slots']['total']}, of which {found['slots']['available']} are free"
+            slots = f"{found['slots']['total']} in executors of the jobs, {found['slots']['available']} of them free"
             lines += [("Jobs", jobs), ("Slots", slots)]
         lines += [("Version", found["version"])]
     else:

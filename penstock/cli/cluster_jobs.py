@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
+import typer
 
 from penstock.cli.listed_job import ListedJob, NoLog
 from penstock.control.client import RefusedByJob
@@ -32,6 +33,7 @@ _POLL_S = 0.2
 _LONGEST_POLL_S = 2.0
 _AWAY_S = 120.0
 """How long a command waits for a service that is away, such as one that restarts or hands over to another."""
+_STARTING = ("CREATED", "INITIALIZING")
 _LOG = re.compile(r"(\d+)-jobmanager\.(log|out)")
 
 T = TypeVar("T")
@@ -62,9 +64,10 @@ class ClusterJobs:
             epochs=line.epochs,
             parallelism=line.parallelism,
             restarts=line.restarts,
+            reason=line.reason,
             details={**msgspec.to_builtins(line), "cluster": self.where},
             perform=lambda request: self._perform(line.id, request),
-            log=lambda stdout, attempt: self._log(line.id, stdout, attempt),
+            log=lambda stdout, attempt, awaits: self._log(line.id, stdout, attempt, awaits),
         )
 
     # -- requests ------------------------------------------------------------------------------------------------------
@@ -112,45 +115,76 @@ class ClusterJobs:
             raise RefusedByJob(Refused(kind=kind, problem=text.removeprefix(f"{kind}: ")))
         return Done(savepoint=found.get("location"), checkpoint=found.get("checkpointId"))
 
-    def wait(self, job: str, changed: Callable[[JobLine], None] = lambda line: None) -> JobLine:
-        """Wait until a job ends, and return its last state. Call `changed` with each state."""
+    def wait(self, job: str, changed: Callable[[JobLine], None] = lambda line: None, until: str = "") -> JobLine:
+        """Wait until a job ends, or has the status `until`, and return its state. Call `changed` with each state."""
 
         def look() -> JobLine:
-            lines = [each for each in self.client.get("/penstock/v1/jobs", list[JobLine]) if each.id == job]
-            if not lines:
-                # It has just started, and still reads its records.
-                raise NotNow(HTTPStatus.SERVICE_UNAVAILABLE, f"The service at {self.where} does not know job {job}.")
-            changed(lines[0])
-            return lines[0]
+            line = self._line(job)
+            changed(line)
+            return line
 
-        return patiently(look, lambda line: line.ended >= 0)
+        return patiently(look, lambda line: line.ended >= 0 or line.status == until)
+
+    def _line(self, job: str) -> JobLine:
+        for line in self.client.get("/penstock/v1/jobs", list[JobLine]):
+            if line.id == job:
+                return line
+        # The service has just started, and still reads its records.
+        raise NotNow(HTTPStatus.SERVICE_UNAVAILABLE, f"The service at {self.where} does not know job {job}.")
 
     # -- logs ----------------------------------------------------------------------------------------------------------
 
-    def _log(self, job: str, stdout: bool, attempt: int | None) -> _LogFile:
-        names = [each.name for each in self.client.get(f"/penstock/v1/jobs/{job}/logs", contract.LogListInfo).logs]
-        kind = "out" if stdout else "log"
-        found = {
-            int(match[1]): name for name in names if (match := _LOG.fullmatch(name)) is not None and match[2] == kind
-        }
-        chosen = attempt if attempt is not None else max(found, default=0)
+    def _log(self, job: str, stdout: bool, attempt: int | None, awaits: bool) -> _LogFile:
+        found = self._logs(job, stdout)
+        if awaits and not found:
+            # A program that serves its own job has no log files. Its job does not start in these states.
+            found = patiently(
+                lambda: self._logs(job, stdout), lambda logs: bool(logs) or self._line(job).status not in _STARTING
+            )
         if not found:
             raise NoLog(
                 f"The service at {self.where} has no log file of job {job}.",
                 fix="Wait until the job starts, or look on the host that ran it. A program with --web logs to its "
                 "standard error.",
             )
-        if chosen not in found:
+        if attempt is not None and attempt not in found:
             raise NoLog(
                 f"Job {job} has no log file of attempt {attempt}.",
                 fix=f"Pass one of the attempts {', '.join(map(str, sorted(found)))}.",
             )
-        return _LogFile(self.client, f"/penstock/v1/jobs/{job}/logs/{quote(found[chosen])}")
+        chosen = max(found) if attempt is None else attempt
+        following = (lambda: None) if attempt is not None else (lambda: self._next_log(job, stdout, chosen))
+        return _LogFile(self.client, found[chosen], following)
+
+    def _next_log(self, job: str, stdout: bool, attempt: int) -> _LogFile | None:
+        """Return the log of the next attempt, once it exists. None if this attempt is the last one, or still runs."""
+        try:
+            line = self._line(job)
+        except ServiceUnreachable:
+            return None
+        if line.attempt <= attempt:
+            return None
+        logs = patiently(
+            lambda: self._logs(job, stdout), lambda logs: max(logs, default=0) > attempt or self._line(job).ended >= 0
+        )
+        later = min((each for each in logs if each > attempt), default=None)
+        if later is None:
+            return None
+        typer.echo(f"Attempt {attempt} has ended. This is the log of attempt {later}:", err=True)
+        return _LogFile(self.client, logs[later], lambda: self._next_log(job, stdout, later))
+
+    def _logs(self, job: str, stdout: bool) -> dict[int, str]:
+        """Return the paths of the job's logs by attempt."""
+        at = f"/penstock/v1/jobs/{job}/logs"
+        kind = "out" if stdout else "log"
+        names = [each.name for each in self.client.get(at, contract.LogListInfo).logs]
+        matches = [match for name in names if (match := _LOG.fullmatch(name)) is not None and match[2] == kind]
+        return {int(match[1]): f"{at}/{quote(match[0])}" for match in matches}
 
 
 class _LogFile:
-    def __init__(self, client: RestClient, path: str) -> None:
-        self._client, self._path = client, path
+    def __init__(self, client: RestClient, path: str, following: Callable[[], _LogFile | None]) -> None:
+        self._client, self._path, self._following = client, path, following
 
     def tail(self, most_bytes: int) -> bytes:
         try:
@@ -161,8 +195,11 @@ class _LogFile:
                 return b""
             raise
 
-    def follow(self, most_bytes: int) -> Iterator[bytes]:
-        return self._client.follow(self._path, last_bytes=most_bytes)
+    def follow(self, most_bytes: int | None) -> Iterator[bytes]:
+        yield from self._client.follow(self._path, last_bytes=most_bytes)
+        following = self._following()
+        if following is not None:
+            yield from following.follow(None)
 
 
 def patiently(look: Callable[[], T], is_done: Callable[[T], bool]) -> T:

@@ -50,7 +50,7 @@ class HandRunJobs:
         )
 
 
-def _no_log(stdout: bool, attempt: int | None) -> Any:
+def _no_log(stdout: bool, attempt: int | None, awaits: bool) -> Any:
     raise NoLog(
         "The job was started by hand, so its log is the output of its program.",
         fix="Look where you started the program. Jobs that run with `penstock run -d` have log files.",

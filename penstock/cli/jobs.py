@@ -46,6 +46,9 @@ def list_(
         widths = [max(map(len, column)) for column in zip(*rows)]
         for row in rows:
             typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+        for job in jobs:
+            if job.reason and not job.ended:
+                typer.echo(f"{job}: {job.reason.splitlines()[0]}")
 
 
 def savepoint(

@@ -24,7 +24,7 @@ class JobLog(Protocol):
         ...
 
     def follow(self, most_bytes: int) -> Iterator[bytes]:
-        """Yield the end of the file, and then all additions, until the job ends."""
+        """Yield the end of the file, and then all additions and the logs of further attempts, until the job ends."""
         ...
 
 
@@ -41,12 +41,15 @@ class ListedJob:
     epochs: int = 0
     parallelism: Mapping[str, int] = field(default_factory=dict)
     restarts: int = 0
+    reason: str = ""
+    """Why it waits or restarts."""
     details: Mapping[str, Any]
     """Everything known, for --json."""
     perform: Callable[[Request], Done]
     """Send a request and wait until it is done. Raises PenstockError."""
-    log: Callable[[bool, int | None], JobLog]
-    """Return the log file, or the standard output, of an attempt; None: of the last one. Raises NoLog."""
+    log: Callable[[bool, int | None, bool], JobLog]
+    """Return the log file, or the standard output, of an attempt; None: of the last one, and when followed of later
+    ones. With True, a job that has not started is waited for. Raises NoLog."""
 
     def __str__(self) -> str:
         return f"{self.id} ('{self.name}')" if self.name else f"{self.id} ({self.status})"

@@ -21,10 +21,15 @@ _MOST_BYTES = 64 << 20
 
 def logs(
     job: Job,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job ends.")] = False,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Go on until the job ends, through all further attempts.")
+    ] = False,
     lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="Number of lines to print first.")] = 100,
     attempt: Annotated[
-        int | None, typer.Option("--attempt", min=1, help="The attempt, from 1. By default the last one.")
+        int | None,
+        typer.Option(
+            "--attempt", min=1, help="The attempt, from 1. By default the last one, and with -f those after it."
+        ),
     ] = None,
     stdout: Annotated[
         bool, typer.Option("--stdout", help="The standard output of the program instead of its log.")
@@ -40,7 +45,7 @@ def logs(
     if follow and as_json:
         raise typer.BadParameter("An array has an end: pass --json or --follow, not both.", param_hint="--json")
     with ShownErrors():
-        log = FoundJobs(setting, address).one(job, ended=True).log(stdout, attempt)
+        log = FoundJobs(setting, address).one(job, ended=True).log(stdout, attempt, follow)
         most = min(max(lines, 1) * _BYTES_PER_LINE, _MOST_BYTES)
         shown = last_lines(log.tail(most), lines)
         if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -14,7 +15,7 @@ from penstock.cli.application import run_jobs, run_with_rest
 from penstock.cli.cluster import cluster_app
 from penstock.cli.dry_run import dry_run
 from penstock.cli.info import info
-from penstock.cli.jobs import CancelCommand, absolute, cancel, checkpoint, list_, rescale, stop
+from penstock.cli.jobs import AsJson, CancelCommand, absolute, cancel, checkpoint, list_, rescale, stop
 from penstock.cli.logs import logs
 from penstock.cli.overrides import Setting, YarnId, overrides_of
 from penstock.cli.plan import plan
@@ -87,6 +88,9 @@ def run(
     detached: Annotated[
         bool, typer.Option("-d", "--detached", help="Submit the program to a service, print the job's id, and return.")
     ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="With -d: return only when the job runs. The exit code is 1 if it fails.")
+    ] = False,
     address: Address = None,
     web: Annotated[
         bool, typer.Option("--web", help="Serve the REST interface for this program while it runs.")
@@ -111,10 +115,14 @@ def run(
         )
     if as_json and not dry and not submitted:
         raise typer.BadParameter("This option requires --dry-run, -d or -m.", param_hint="--json")
+    if wait and not detached:
+        raise typer.BadParameter("This option requires -d.", param_hint="--wait")
     chosen = chosen_program(program, arguments, python_file, module)
     overrides = overrides_of(setting) | dependency_settings(py_files, archives, requirements)
     if parallelism is not None:
         overrides[PARALLELISM.key] = str(parallelism)
+    if quiet:
+        overrides[QUIET.key] = "true"
     if submitted:
         raise typer.Exit(
             submit(
@@ -126,6 +134,7 @@ def run(
                 claim_mode=None if claim_mode is None else claim_mode.value,
                 allow_non_restored_state=allow_non_restored_state,
                 detached=detached,
+                wait=wait,
                 as_json=as_json,
             )
         )
@@ -134,8 +143,6 @@ def run(
         overrides[IGNORE_UNCLAIMED_STATE.key] = str(allow_non_restored_state).lower()
     if claim_mode is not None:
         overrides[CLAIM_MODE.key] = claim_mode.value
-    if quiet:
-        overrides[QUIET.key] = "true"
     import_dependencies(overrides)
     if dry:
         raise typer.Exit(dry_run(chosen, as_json, overrides))
@@ -161,9 +168,15 @@ app.add_typer(cluster_app)
 @app.command()
 def version(
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print the configuration file, too.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print the versions of Penstock, Spark and Python."""
     spark = installed_version("pyspark")
+    if as_json:
+        found = {"penstock": penstock.__version__, "spark": spark, "python": platform.python_version()}
+        file = configuration_file()
+        typer.echo(json.dumps(found | {"configuration": None if file is None else str(file)}, indent=2))
+        return
     typer.echo(f"Penstock {penstock.__version__}, Spark {spark}, Python {platform.python_version()}")
     if verbose:
         typer.echo(f"Configuration file: {configuration_file() or 'none'}")

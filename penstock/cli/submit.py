@@ -11,13 +11,18 @@ from typing import Literal
 import typer
 
 from penstock.cli.cluster_jobs import ClusterJobs
-from penstock.cli.jobs import progress
+from penstock.cli.jobs import absolute, progress
 from penstock.cli.service_address import command_settings, service_of
 from penstock.cli.shipping import PROGRAMS, Chosen
 from penstock.cli.shown_errors import ShownErrors
 from penstock.cluster.program import pack
+from penstock.common.configuration import Configuration
+from penstock.common.options import canonical
+from penstock.common.options.checkpoints import CHECKPOINTS_DIRECTORY, RECOVERY_PATH, SAVEPOINTS_DIRECTORY
 from penstock.common.options.program import PYTHON_ARCHIVES, PYTHON_FILES, PYTHON_REQUIREMENTS
-from penstock.common.options.service import REST_MAX_CONTENT
+from penstock.common.options.running import QUIET
+from penstock.common.options.service import CLUSTER_DIRECTORY, REST_MAX_CONTENT, REST_TIMEOUT
+from penstock.datastream.dependencies import configured_dependencies
 from penstock.datastream.program_runner import INTERRUPTED
 from penstock.errors import PenstockError
 from penstock.rest import contract
@@ -25,8 +30,10 @@ from penstock.rest.client import RestClient
 from penstock.rest.command_types import JobLine
 
 _SHIPPED = (PYTHON_FILES.key, PYTHON_ARCHIVES.key, PYTHON_REQUIREMENTS.key)
-_OF_THE_SERVICE = ("rest.", "cluster.")
-"""Settings with these prefixes choose the service, and do not concern the job."""
+_OF_THE_COMMAND = (CLUSTER_DIRECTORY.key, REST_TIMEOUT.key)
+"""Settings that tell this command how to reach the service, as those that start with `rest.` do."""
+_LOCATIONS = (CHECKPOINTS_DIRECTORY.key, SAVEPOINTS_DIRECTORY.key, RECOVERY_PATH.key)
+"""Settings with a path or URI, relative to the current directory of this command."""
 
 
 class CannotShip(PenstockError):
@@ -45,6 +52,7 @@ def submit(
     claim_mode: Literal["CLAIM", "NO_CLAIM"] | None,
     allow_non_restored_state: bool,
     detached: bool,
+    wait: bool,
     as_json: bool,
 ) -> int:
     """Submit a program as a job, follow the job unless it is detached, and return the exit code.
@@ -58,6 +66,7 @@ def submit(
         claim_mode: Who owns the savepoint.
         allow_non_restored_state: Whether to drop state that the program does not declare.
         detached: Whether to return once the service has the job.
+        wait: Whether a detached command returns only when the job runs or has ended.
         as_json: Whether to print JSON instead of the id.
     """
     with ShownErrors():
@@ -70,11 +79,7 @@ def submit(
                 program,
                 entry,
                 arguments=chosen.arguments,
-                settings={
-                    key: value
-                    for key, value in settings.items()
-                    if key not in _SHIPPED and not key.startswith(_OF_THE_SERVICE)
-                },
+                settings=_of_the_job(settings),
                 savepoint=savepoint,
                 claim_mode=claim_mode,
                 allow_non_restored_state=allow_non_restored_state,
@@ -85,10 +90,12 @@ def submit(
         else:
             typer.echo(job)
         short = f"{job[:8]} -m {address}" if address else job[:8]
-        if detached:
+        quiet = Configuration.from_dict(settings).get(QUIET)
+        if detached and not quiet:
             typer.echo(f"Submitted to {where}. Follow its log with `penstock logs -f {short}`.", err=True)
+        if detached and not wait:
             return 0
-        return _followed(ClusterJobs(client), job, short)
+        return _followed(ClusterJobs(client), job, short, until_it_runs=detached, quiet=quiet)
 
 
 def _uploaded(
@@ -102,16 +109,16 @@ def _uploaded(
                 fix="Submit the Python file or folder instead, with the same options.",
             )
         return client.upload(chosen.program), chosen.module or None
-    requirements, _, wheels = settings.get(PYTHON_REQUIREMENTS.key, "").partition("#")
-    archives = [part.partition("#") for part in _parts(settings, PYTHON_ARCHIVES.key)]
+    dependencies = configured_dependencies(Configuration.from_dict(settings))
+    requirements, wheels = dependencies.requirements or ("", "")
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         name = chosen.module.rpartition(".")[2] if chosen.module else chosen.program.resolve().stem
         packed = pack(
             chosen.program,
             Path(folder) / f"{name}.zip",
             module=chosen.module,
-            py_files=_parts(settings, PYTHON_FILES.key),
-            archives=[(path, name) for path, _, name in archives],
+            py_files=dependencies.files,
+            archives=dependencies.archives,
             requirements=requirements,
             wheels=wheels,
             most_bytes=most_bytes,
@@ -119,8 +126,13 @@ def _uploaded(
         return client.upload(packed), None
 
 
-def _parts(settings: Mapping[str, str], key: str) -> list[str]:
-    return [part for part in settings.get(key, "").split(",") if part]
+def _of_the_job(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that travel with the job. The service refuses those that concern only itself."""
+    return {
+        key: absolute(value) or "" if key in _LOCATIONS else value
+        for key, value in canonical(settings).items()
+        if key not in (*_SHIPPED, *_OF_THE_COMMAND) and not key.startswith("rest.")
+    }
 
 
 def _run(
@@ -145,21 +157,21 @@ def _run(
     return client.post(f"/jars/{program}/run", contract.JarRunResponseBody, body).jobid
 
 
-def _followed(jobs: ClusterJobs, job: str, short: str) -> int:
-    """Print the states of a job until it ends, and return the exit code: 0 unless it failed.
+def _followed(jobs: ClusterJobs, job: str, short: str, *, until_it_runs: bool, quiet: bool) -> int:
+    """Print the states of a job until it ends, or until it runs, and return the exit code: 0 unless it failed.
 
-    `short` is how another command names the job.
+    `quiet`: print the reason of a failure only. `short` is how another command names the job.
     """
     last = ""
 
     def changed(line: JobLine) -> None:
         nonlocal last
-        if line.status != last:
+        if line.status != last and not quiet:
             last = line.status
             typer.echo(f"Job '{line.name}' is {line.status}.", err=True)
 
     try:
-        line = jobs.wait(job, changed)
+        line = jobs.wait(job, changed, until="RUNNING" if until_it_runs else "")
     except KeyboardInterrupt:
         typer.echo(f"Detached. The job keeps running: `penstock cancel {short}` cancels it.", err=True)
         return INTERRUPTED

@@ -46,7 +46,7 @@ class ApplicationGateway:
         """Held while events and snapshots change: jobs end in threads of the program."""
         self._events = EventLog()
         self._awaited: set[str] = set()
-        """Operations whose result no client has seen."""
+        """Operations whose result no client has seen, and cancelled jobs, whose clients look for the end."""
 
     def attach(self, job: DescribableJob, client: JobClient) -> None:
         """Show a job that is about to start."""
@@ -60,7 +60,7 @@ class ApplicationGateway:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a client still has to see the result of an operation, such as the path of a last savepoint."""
+        """Whether clients still look for the result of an operation, or for the end of a job that they cancelled."""
         return bool(self._awaited)
 
     @property
@@ -118,14 +118,17 @@ class ApplicationGateway:
 
     async def cancel(self, job_id: str) -> None:
         self._check_running(job_id)
+        # Several clients can look for the end, so the first that sees it changes nothing.
+        self._awaited.add(job_id)
         # A cancellation completes with the job, which can take longer than a request.
         await self.ask(job_id, Trigger(id=secrets.token_hex(16), request=Cancel()))
 
     async def trigger(self, job_id: str, request: Operable, trigger_id: str = "") -> str:
         self._check_running(job_id)
         trigger_id = trigger_id or secrets.token_hex(16)
-        await self.ask(job_id, Trigger(id=trigger_id, request=request))
+        # Before the request, which can end the program.
         self._awaited.add(trigger_id)
+        await self.ask(job_id, Trigger(id=trigger_id, request=request))
         return trigger_id
 
     def _check_running(self, job_id: str) -> None:

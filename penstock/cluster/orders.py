@@ -7,11 +7,18 @@ from collections.abc import Mapping
 from penstock.cluster.directory import ClusterDirectory
 from penstock.cluster.order import Order
 from penstock.common.options.checkpoints import CHECKPOINT_INTERVAL, CHECKPOINTS_DIRECTORY, SAVEPOINTS_DIRECTORY
-from penstock.common.options.service import DRIVER_MEMORY, HA_STORAGE, LOG_FILES, LOG_SIZE
+from penstock.common.options.service import (
+    DRIVER_MEMORY,
+    DRIVER_MEMORY_OF_SPARK,
+    HA_STORAGE,
+    LOG_FILES,
+    LOG_SIZE,
+    SERVICE_PREFIXES,
+    memory_of_spark,
+)
 
 _DEFAULT_INTERVAL = "10 s"
 """Checkpoint interval of jobs that set none: a job of a cluster must be able to resume."""
-_SERVICE_KEYS = ("rest.", "web.", "cluster.", "high-availability.", "heartbeat.", "jobmanager.")
 
 
 def order_for(
@@ -34,10 +41,10 @@ def order_for(
 
 def job_defaults(settings: Mapping[str, str], directory: ClusterDirectory) -> dict[str, str]:
     """Return the settings of jobs that neither their programs nor their users set."""
-    own = {key: value for key, value in settings.items() if not key.startswith(_SERVICE_KEYS)}
+    own = {key: value for key, value in settings.items() if not key.startswith(SERVICE_PREFIXES)}
     return {
         CHECKPOINTS_DIRECTORY.key: directory.shared(settings, "checkpoints"),
         SAVEPOINTS_DIRECTORY.key: directory.shared(settings, "savepoints"),
         CHECKPOINT_INTERVAL.key: _DEFAULT_INTERVAL,
-        "spark.driver.memory": f"{DRIVER_MEMORY.read(settings) >> 20}m",
+        DRIVER_MEMORY_OF_SPARK: memory_of_spark(DRIVER_MEMORY.read(settings)),
     } | own

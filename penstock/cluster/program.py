@@ -28,6 +28,7 @@ import msgspec
 import penstock
 from penstock.common.options.program import PYTHON_ARCHIVES, PYTHON_FILES, PYTHON_REQUIREMENTS
 from penstock.common.program_files import (
+    IGNORE_FILE,
     MOST_BYTES,
     BadProgram,
     check_archive,
@@ -106,8 +107,27 @@ def pack(
         most_bytes: Limit for the size of the program's folder.
 
     Raises:
-        BadProgram: If the program does not exist, or is too large.
+        BadProgram: If the program does not exist, is too large, or cannot be read.
     """
+    try:
+        return _packed(program, target, module, py_files, archives, requirements, wheels, most_bytes)
+    except OSError as error:
+        raise BadProgram(
+            f"{error.filename or program} cannot be packed: {error.strerror or error}.",
+            fix=f"Correct the path, or list files to leave out in {IGNORE_FILE} in the folder of the program.",
+        ) from None
+
+
+def _packed(
+    program: Path,
+    target: Path,
+    module: str,
+    py_files: Sequence[str],
+    archives: Sequence[tuple[str, str]],
+    requirements: str,
+    wheels: str,
+    most_bytes: int,
+) -> Path:
     # As Python does, take the folder of the file that a link points to.
     program = program.resolve()
     folder, entry = (program, "__main__.py") if program.is_dir() else (program.parent, program.name)

@@ -46,7 +46,8 @@ def program_files(folder: Path, most_bytes: int = MOST_BYTES) -> dict[str, Path]
     """Return the files of a program's folder by their relative names.
 
     Left out are hidden files and folders, `__pycache__`, virtual environments, checkpoints, savepoints, and everything
-    that a line of the file `.penstockignore` matches. Links are followed.
+    that a line of the file `.penstockignore` matches. Links are followed. Files and folders that this user cannot read
+    are left out, too: the program could not use them either.
 
     Raises:
         BadProgram: If there are more files or bytes than the limits permit.
@@ -182,6 +183,8 @@ def _walk(
         if entry.name.startswith(".") or _matches(name, entry.name, patterns):
             continue
         path = Path(entry.path)
+        if not os.access(path, os.R_OK | os.X_OK if entry.is_dir() else os.R_OK):
+            continue
         if entry.is_dir():
             place = os.path.realpath(path)
             # A link to a folder that contains it has no end.

@@ -45,7 +45,7 @@ from penstock.datastream.environment_settings import EnvironmentSettings
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.job_client import LocalJobClient
 from penstock.datastream.launch import launch_context
-from penstock.datastream.submission import submit
+from penstock.datastream.submission import limit_cores, parallelism_of_spark, submit
 from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.graph.builder import build
 from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, SourceSpec, check_positive
@@ -115,16 +115,19 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
         """Return the default parallelism.
 
         Returns:
-            The configured value, otherwise Spark's default parallelism.
+            The configured value, otherwise Spark's default parallelism. For a job of a cluster whose master is not
+            ``local``, this is two, unless ``spark.default.parallelism`` or ``spark.cores.max`` is set.
         """
         given = self._configuration.get(PARALLELISM)
         if given:
             return given
-        if self._spark is not None:
-            return int(self._spark.sparkContext.defaultParallelism)
         cores = re.fullmatch(
             r"local(?:\[(\*|\d+).*\])?", self._configuration.get_string("spark.master", DEFAULT_MASTER)
         )
+        if cores is None and (self._launch.assignment is not None or self._launch.inspect is not None):
+            return parallelism_of_spark(self._configuration)
+        if self._spark is not None:
+            return int(self._spark.sparkContext.defaultParallelism)
         if cores is None or started_by_spark_submit():
             return int(self.spark.sparkContext.defaultParallelism)
         return os.cpu_count() or 1 if cores[1] == "*" else int(cores[1] or 1)
@@ -153,6 +156,8 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
             if running_session() is not None:
                 self._refuse_other_session()
                 self._session_is_the_programs = True
+            if self._launch.assignment is not None:
+                limit_cores(self._configuration, self.get_parallelism())
             values = self._configuration.to_dict()
             for_spark = {key: value for key, value in values.items() if key.startswith("spark.")}
             if executable := self._configuration.get(PYTHON_EXECUTABLE):

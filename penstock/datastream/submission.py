@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from penstock.checkpoint.job_directories import claim
 from penstock.checkpoint.lineages import Lineages
@@ -13,7 +15,8 @@ from penstock.common.configuration import Configuration
 from penstock.common.console import SECRETS, console
 from penstock.common.interrupts import watch
 from penstock.common.masking import masked_setting
-from penstock.common.options import store_options
+from penstock.common.options import BadSetting, store_options
+from penstock.common.options.checkpoints import CHECKPOINTS_DIRECTORY, RECOVERY_PATH, SAVEPOINTS_DIRECTORY
 from penstock.common.options.program import JOB_NAME
 from penstock.common.options.running import MAX_EPOCH_RECORDS, QUIET
 from penstock.common.overridden import Overridden
@@ -42,6 +45,8 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
     """Start the environment's program as job ``name``. ``job_name`` is the name that the program passed, if any."""
     SECRETS.learn(env._configuration.to_dict(), sys.argv[1:])
     assignment = env._launch.assignment
+    if assignment is not None:
+        check_locations(env._configuration)
     settings, root = state_settings(env._configuration, name, "" if assignment is None else assignment.job_id)
     dependencies = configured_dependencies(env._configuration).and_those_of(env._dependencies)
     make_importable(dependencies)
@@ -96,8 +101,8 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
     if assignment is None and spec.checkpointing and root is not None:
         warn_of_other_drivers(name, root.where, env._configuration)
     log_guarantee(guarantee_of(name, env._graph, physical, env._configuration))
-    if assignment is not None:
-        limit_cores(env, physical)
+    if assignment is not None and env._spark is None:
+        limit_cores(env._configuration, slots_needed(physical))
     log_overridden(env, job_name)
     ship(dependencies, env.spark)
     job = Job(env.spark, spec)
@@ -121,14 +126,34 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
     return client
 
 
-def limit_cores(env: StreamExecutionEnvironment, physical: PhysicalGraph) -> None:
-    """Ask Spark for as many cores as the job's widest operator needs, unless the user chose a number.
+def check_locations(configuration: Configuration) -> None:
+    """Refuse relative paths in the settings of a cluster's job: each attempt runs in another working directory."""
+    for option in (CHECKPOINTS_DIRECTORY, SAVEPOINTS_DIRECTORY, RECOVERY_PATH):
+        path = configuration.get(option)
+        if path and not os.path.isabs(path) and not urlsplit(path).scheme:
+            raise BadSetting(
+                f"{option.key} is '{path}', a relative path, but each attempt of a cluster's job has another working "
+                f"directory, which is removed with the job.",
+                fix="Set an absolute path, or a URI such as s3://bucket/path.",
+            )
+
+
+def limit_cores(configuration: Configuration, slots: int) -> None:
+    """Ask Spark for the cores of this many slots, unless the settings contain a number. Call before Spark starts.
 
     By default an application takes all cores of a standalone cluster, and the next job would wait for them.
     """
-    if env._spark is None and not env._configuration.contains_key(_CORES):
-        per_task = int(env._configuration.get_string(_CORES_PER_TASK, "1"))
-        env._configuration.set_string(_CORES, str(slots_needed(physical) * per_task))
+    if not configuration.contains_key(_CORES):
+        configuration.set_string(_CORES, str(slots * configuration.get_integer(_CORES_PER_TASK, 1)))
+
+
+def parallelism_of_spark(configuration: Configuration) -> int:
+    """Return the default parallelism of an application on a Spark cluster, without starting it.
+
+    Spark's own answer depends on how many executors have registered when it is asked, and is never less than two.
+    """
+    slots = configuration.get_integer(_CORES, 0) // configuration.get_integer(_CORES_PER_TASK, 1)
+    return configuration.get_integer("spark.default.parallelism", 0) or slots or 2
 
 
 def log_overridden(env: StreamExecutionEnvironment, job_name: str | None) -> None:

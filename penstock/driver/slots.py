@@ -18,6 +18,9 @@ from penstock.errors import PenstockError
 from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.plan import Chain
 
+_PATIENCE_S = 10.0
+"""How long a job waits for its first slot without a warning: executors take seconds to start."""
+
 _logger = logging.getLogger("penstock")
 
 
@@ -50,7 +53,7 @@ def slots_needed(graph: PhysicalGraph) -> int:
 
 
 class Slots:
-    """Call `await_enough` before each epoch, from the thread that runs it."""
+    """Call `await_first` before the first task, and `await_enough` before each epoch, from the thread that runs it."""
 
     def __init__(
         self,
@@ -76,18 +79,58 @@ class Slots:
         self._on_wait = on_wait
         self._lock = threading.Lock()
         self._short_since: float | None = None
+        self._has_none = False
+        """Whether the job waits for its first slot."""
         self.needed = self.available = 0
         """Values at the last check; 0 before it."""
 
     @property
     def waits(self) -> bool:
         """Whether the job now waits for slots."""
-        return self._settings.wait and self._short_since is not None
+        return self._has_none or (self._settings.wait and self._short_since is not None)
 
     @property
     def takes_turns(self) -> bool:
         """Whether tasks of the job now take turns, because slots are missing."""
         return not self._settings.wait and self._short_since is not None
+
+    def await_first(self, pause: Callable[[], bool]) -> bool:
+        """Wait until the engine has a slot, whatever the settings: without one, no task can even take its turn.
+
+        `pause` waits a moment and returns whether to continue. Return False if it did not. Raises TooFewSlots.
+        """
+        since, warned = self._clock(), False
+        try:
+            while not self._has_any():
+                waited_s = self._clock() - since
+                if waited_s * 1000 >= self._settings.timeout_ms:
+                    raise TooFewSlots(
+                        f"Job '{self._job}' waited {self._timeout} for an executor ({SLOT_TIMEOUT.key}). "
+                        f"{self._shortage(self._graph())}.",
+                        fix="Make sure that Spark has a worker with free cores and with the memory that "
+                        f"spark.executor.memory asks for, or raise {SLOT_TIMEOUT.key}. Other applications hold their "
+                        "cores until they end.",
+                    )
+                if waited_s >= _PATIENCE_S and not warned:
+                    warned = True
+                    _logger.warning(
+                        "%s. It waits for an executor, at most %s (%s). Other applications hold their cores until "
+                        "they end.",
+                        self._shortage(self._graph()),
+                        self._timeout,
+                        SLOT_TIMEOUT.key,
+                    )
+                if not pause():
+                    return False
+            return True
+        finally:
+            self._has_none = False
+
+    def _has_any(self) -> bool:
+        with self._lock:
+            self.needed, self.available = slots_needed(self._graph()), self._available()
+            self._has_none = self.available == 0
+        return not self._has_none
 
     def await_enough(self) -> bool:
         """Wait until the next epoch can begin. Return False if the job was ended meanwhile. Raises TooFewSlots."""

@@ -37,9 +37,9 @@ def task_state(phase: Phase, status: JobStatus, waits: bool) -> str:
         return "FINISHED"
     if phase is Phase.CREATED:
         return "CREATED"
-    if phase is Phase.RECOVERING:
-        return "INITIALIZING"
-    return "SCHEDULED" if waits else "RUNNING"
+    if waits:
+        return "SCHEDULED"
+    return "INITIALIZING" if phase is Phase.RECOVERING else "RUNNING"
 
 
 def with_job_state(snapshot: JobSnapshot, state: str, since_ms: int) -> JobSnapshot:

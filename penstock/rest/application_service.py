@@ -16,7 +16,7 @@ from penstock.rest.server import CannotListen, RestServer
 _PORTS = 20
 """How many ports are tried if the default one is taken, as by a cluster or another program."""
 _LAST_ANSWERS_S = 5.0
-"""How long an ended program waits for clients that poll a savepoint or stop."""
+"""How long an ended program answers clients that poll a savepoint, a stop or a cancelled job."""
 
 _logger = logging.getLogger("penstock")
 

@@ -17,6 +17,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from penstock.cluster.gateway import LogFile
 from penstock.cluster.other_hosts import NoAgent
+from penstock.driver.job_snapshot import JobSnapshot
 from penstock.rest import contract
 from penstock.rest.bodies import truth
 from penstock.rest.errors import BadRequest
@@ -32,6 +33,7 @@ _LAST_S = 4 * _POLL_S
 _RELAYED = frozenset({"accept-ranges", "content-type", "content-length", "content-range", "x-content-type-options"})
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 _AUDIT = "audit.log"
+_OF_ATTEMPT = re.compile(r"(\d+)-jobmanager\.")
 _ENDED = frozenset({"FINISHED", "FAILED", "CANCELED"})
 _NOT_KEPT = {
     ".log": "This process writes its log to its standard error, and keeps no file with it.\n",
@@ -181,14 +183,14 @@ async def _relayed(service: Service, request: Request, log: LogFile, job: str, f
     except NoAgent as error:
         raise NotFound(f"The log file is on another host: {error}.", fix="Try again.") from None
     headers = {name: value for name, value in answer.headers.items() if name in _RELAYED}
-    return StreamingResponse(_parts(service, answer, job), answer.status, headers)
+    return StreamingResponse(_parts(service, answer, log, job), answer.status, headers)
 
 
-async def _parts(service: Service, answer: Exchange, job: str) -> AsyncIterator[bytes]:
-    """Yield the text that another Dispatcher sends. It does not know when the job ends."""
+async def _parts(service: Service, answer: Exchange, log: LogFile, job: str) -> AsyncIterator[bytes]:
+    """Yield the text that another Dispatcher sends. It does not know when the attempt ends."""
     try:
         while True:
-            ended = service.stopping or (bool(job) and service.gateway.job(job).state in _ENDED)
+            ended = service.stopping or (bool(job) and _is_over(service.gateway.job(job), log))
             try:
                 async with asyncio.timeout(_LAST_S):
                     part = await answer.read()
@@ -229,10 +231,13 @@ async def _part(file: BinaryIO, remaining: int) -> AsyncIterator[bytes]:
 
 
 async def _followed(service: Service, log: LogFile, file: BinaryIO, job: str) -> AsyncIterator[bytes]:
-    """Yield the content as the file grows, until the job has ended. A rotated file is continued in its successor."""
+    """Yield the content as the file grows, until the job has ended or its next attempt has begun.
+
+    A rotated file is continued in its successor.
+    """
     try:
         while True:
-            ended = service.stopping or (bool(job) and service.gateway.job(job).state in _ENDED)
+            ended = service.stopping or (bool(job) and _is_over(service.gateway.job(job), log))
             while data := await asyncio.to_thread(file.read, _CHUNK):
                 yield data
             if ended:
@@ -246,6 +251,12 @@ async def _followed(service: Service, log: LogFile, file: BinaryIO, job: str) ->
             await asyncio.sleep(_POLL_S)
     finally:
         file.close()
+
+
+def _is_over(job: JobSnapshot, log: LogFile) -> bool:
+    """Return whether the attempt of a job that writes this file has ended."""
+    attempt = _OF_ATTEMPT.match(log.name)
+    return job.state in _ENDED or (attempt is not None and int(attempt[1]) < job.attempt)
 
 
 def _successor(file: BinaryIO, log: LogFile) -> BinaryIO | None:

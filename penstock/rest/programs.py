@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from starlette.requests import Request
 
 from penstock.cluster.gateway import RunRequest
+from penstock.common.options import canonical
 from penstock.common.options.program import PARALLELISM
-from penstock.common.options.service import WEB_SUBMIT
+from penstock.common.options.service import (
+    DRIVER_MEMORY,
+    DRIVER_MEMORY_OF_SPARK,
+    SERVICE_PREFIXES,
+    WEB_SUBMIT,
+    memory_of_spark,
+)
 from penstock.rest import contract
 from penstock.rest.bodies import decoded, hex_id, location, truth, whole
 from penstock.rest.errors import BadRequest, Forbidden
@@ -99,7 +108,7 @@ def _request(request: Request, body: contract.JarRunRequestBody | contract.JarPl
         arguments = [part for given in request.query_params.getlist("programArg") for part in given.split(",") if part]
     entry = entry_of(body.entry_class or request.query_params.get("entry-class", ""), arguments)
     parallelism = body.parallelism if body.parallelism is not None else whole(request, "parallelism")
-    configuration = {**(body.flink_configuration or {}), **entry.settings}
+    configuration = {**_of_the_job(body.flink_configuration or {}), **entry.settings}
     if parallelism is not None:
         if parallelism < 1:
             raise BadRequest("'parallelism' is not a positive integer.")
@@ -111,6 +120,23 @@ def _request(request: Request, body: contract.JarRunRequestBody | contract.JarPl
         configuration=configuration,
         job_id=hex_id("job id", body.job_id) if body.job_id else "",
     )
+
+
+def _of_the_job(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a job. Raises BadRequest for those of the service, which would have no effect."""
+    settings = canonical(given)
+    memory = settings.pop(DRIVER_MEMORY.key, None)
+    if memory is not None:
+        settings.setdefault(
+            DRIVER_MEMORY_OF_SPARK, memory_of_spark(DRIVER_MEMORY.type.parse(DRIVER_MEMORY.key, memory))
+        )
+    for key in settings:
+        if key.startswith(SERVICE_PREFIXES):
+            raise BadRequest(
+                f"{key} is a setting of the service, so a job cannot set it.",
+                fix="Put it into the configuration file of the service, or pass it to `penstock cluster start -D`.",
+            )
+    return settings
 
 
 def _check_submit(service: Service) -> None:

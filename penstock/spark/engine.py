@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -86,13 +86,25 @@ class SparkEngine:
         one = self._spark.sparkContext.parallelize(range(1), 1)
         return self._run(parameters, one.mapPartitions(work).collect)
 
+    @contextmanager
+    def stoppable(self) -> Iterator[str]:
+        """Let `stop` cancel the Spark jobs of this context. Yield their tag."""
+        self._tag = tag = f"penstock-{uuid.uuid4().hex}"
+        self._spark.sparkContext.addJobTag(tag)
+        try:
+            yield tag
+        finally:
+            self._spark.sparkContext.removeJobTag(tag)
+
     def _run(self, parameters: EpochParameters, work: Callable[[], list[Any]]) -> list[Any]:
         """Run a Spark job with the parameters of this epoch."""
         context = self._spark.sparkContext
         context.setLocalProperty(EPOCH_PROPERTY, msgspec.json.encode(parameters).decode())
         # A task can hang forever. Each attempt has its own tag, so that a late timer cancels only that attempt.
-        self._tag = tag = f"penstock-{uuid.uuid4().hex}"
-        context.addJobTag(tag)
+        with self.stoppable() as tag:
+            return self._run_within_time(parameters, work, tag)
+
+    def _run_within_time(self, parameters: EpochParameters, work: Callable[[], list[Any]], tag: str) -> list[Any]:
         expired = threading.Event()
         timer = threading.Timer(self._timeout_ms / 1000, self._expire, (tag, expired))
         timer.daemon = True
@@ -111,7 +123,6 @@ class SparkEngine:
             raise lost(error, self._graph.rescaled(parameters.scale), self._stages_of(tag)) from None
         finally:
             timer.cancel()
-            context.removeJobTag(tag)
 
     def _stages_of(self, tag: str) -> list[int]:
         """Return the IDs of a job's Spark stages in level order, or an empty list if Spark does not report them."""

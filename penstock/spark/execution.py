@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,11 +27,10 @@ from penstock.driver.life_cycle import LifeCycle, Wish
 from penstock.driver.requests import Requests
 from penstock.driver.slots import Slots
 from penstock.errors import PenstockError
-from penstock.graph.referenced_modules import referenced_modules
 from penstock.runtime.probe import crash_probe
 from penstock.spark.engine import SparkEngine
 from penstock.spark.executor_watch import ExecutorWatch
-from penstock.spark.executors import check_executors, slot_counter
+from penstock.spark.executors import check_first_executors, slot_counter
 from penstock.spark.job_facts import job_facts
 from penstock.spark.job_spec import JobSpec
 from penstock.spark.jvm import jvm_death
@@ -187,8 +185,7 @@ class JobExecution:
                 return self._await_restart(instruction)
 
     def _recover(self) -> _Instruction:
-        if not re.fullmatch(r"local(\[.*\])?", str(self._spark.sparkContext.master)):
-            check_executors(self._spark, self._spec.checkpoint_root, referenced_modules(self._spec.physical))
+        check_first_executors(self._spark, self._spec, self._engine, self._slots, self._goes_on_after)
         # An epoch of the previous query might not have noticed yet that it is over.
         with self.epoch_lock:
             last = self.lineage.recover()
@@ -198,6 +195,11 @@ class JobExecution:
                 act(last)
             self.recovered.set()
         return instruction
+
+    def _goes_on_after(self, seconds: float) -> bool:
+        """Wait some seconds, and return whether nothing ends the job."""
+        self._awake.wait(seconds)
+        return self.life.wish is Wish.GO_ON
 
     def _read_sources(self, generation: int) -> _Instruction:
         self._look_for_end()

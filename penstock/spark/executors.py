@@ -16,10 +16,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock import __version__
+from penstock.driver.slots import Slots
 from penstock.errors import PenstockError
+from penstock.graph.referenced_modules import referenced_modules
+from penstock.spark.engine import SparkEngine
+from penstock.spark.job_spec import JobSpec
 from penstock.state.storage import Storage
 
 _MOST_TASKS = 100
+_PAUSE_S = 0.1
 _OTHER_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH\].*?: ([\d.]+) than that in driver")
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
 
@@ -44,8 +49,31 @@ class _Found(msgspec.Struct, kw_only=True):
     """Why it cannot write to the checkpoint directory."""
 
 
+def check_first_executors(
+    session: SparkSession, spec: JobSpec, engine: SparkEngine, slots: Slots, goes_on_after: Callable[[float], bool]
+) -> None:
+    """Wait for executors in other processes and check them, before the first task of a job.
+
+    A job that is stopping runs no task, so it does neither. `goes_on_after` waits some seconds and returns whether the
+    job goes on. Raises ExecutorsNotReady and TooFewSlots.
+    """
+    context = session.sparkContext
+    if re.fullmatch(r"local(\[.*\])?", str(context.master)):
+        return
+    # With dynamic allocation, Spark requests executors only for tasks that wait.
+    waits = context.getConf().get("spark.dynamicAllocation.enabled", "false") != "true"
+    if not goes_on_after(0) or (waits and not slots.await_first(lambda: goes_on_after(_PAUSE_S))):
+        return
+    try:
+        with engine.stoppable():
+            check_executors(session, spec.checkpoint_root, referenced_modules(spec.physical))
+    except Exception:
+        if goes_on_after(0):
+            raise
+
+
 def check_executors(session: SparkSession, checkpoint_root: Storage | None, modules: Sequence[str] = ()) -> None:
-    """Run a small task in each slot. Called for masters whose executors are separate processes.
+    """Run a small task in each slot.
 
     Args:
         session: The session.

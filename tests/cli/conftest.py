@@ -1,15 +1,20 @@
-"""Commands that inspect a program, called in the test's process."""
+"""Commands that are called in the test's process: those that inspect a program, and those that talk to a service."""
 
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from called_commands import succeed
 from click.testing import Result
+from fake_gateway import JOB, snapshot
+from http_service import Service, served
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
+from penstock.cluster.service_lock import ServiceLock
 
 
 @pytest.fixture
@@ -30,3 +35,31 @@ def invoke(
         return CliRunner().invoke(app, [*command, str(path), *(arguments or [])])
 
     return invoke
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of a cluster on this host, as the settings of all commands name it."""
+    settings = {"cluster.dir": tmp_path / "cluster", "penstock.control.dir": tmp_path / "control"}
+    monkeypatch.setenv("PENSTOCK_PROPERTIES", "\n".join(f"{key}: {value}" for key, value in settings.items()))
+    (tmp_path / "cluster").mkdir(mode=0o700)
+    return tmp_path / "cluster"
+
+
+@pytest.fixture
+def service(folder: Path) -> Iterator[Service]:
+    """A service with jobs in all states. No command knows its address."""
+    with served(folder) as service:
+        yield service
+
+
+@pytest.fixture
+def cluster(service: Service, folder: Path) -> Iterator[Service]:
+    """The service as the cluster of this host. The running job is 'counts', and all its operations succeed."""
+    lock = ServiceLock(folder / "lock")
+    (folder / "address").write_text(f"{service.server.address}\n")
+    service.gateway.by_id[JOB] = snapshot(JOB, name="counts")
+    succeed(service)
+    yield service
+    with suppress(OSError):
+        lock.close()

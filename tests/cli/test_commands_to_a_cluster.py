@@ -5,19 +5,16 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from called_commands import call, succeed
 from fake_gateway import JOB, JOBS, snapshot
-from http_service import Service, served
-from typer.testing import CliRunner
+from http_service import Service
 
 from penstock.cli.cluster_jobs import patiently
-from penstock.cli.main import app
-from penstock.cluster.gateway import ClusterState, LogFile, RunRequest
-from penstock.cluster.service_lock import ServiceLock
+from penstock.cluster.gateway import ClusterState, Conflict
 from penstock.control.server import ControlPoint
 from penstock.driver.control_messages import (
     Answer,
@@ -32,39 +29,10 @@ from penstock.driver.control_messages import (
     Stop,
     TakeCheckpoint,
 )
-from penstock.driver.job_snapshot import Operation
 from penstock.rest.client import NotNow, ServiceUnreachable
 
 SAVEPOINT = "/savepoints/savepoint-counts-1"
 OF_HAND = "77" * 16
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of a cluster on this host, as the settings of all commands name it."""
-    settings = {"cluster.dir": tmp_path / "cluster", "penstock.control.dir": tmp_path / "control"}
-    monkeypatch.setenv("PENSTOCK_PROPERTIES", "\n".join(f"{key}: {value}" for key, value in settings.items()))
-    (tmp_path / "cluster").mkdir(mode=0o700)
-    return tmp_path / "cluster"
-
-
-@pytest.fixture
-def service(folder: Path) -> Iterator[Service]:
-    """A service with jobs in all states. No command knows its address."""
-    with served(folder) as service:
-        yield service
-
-
-@pytest.fixture
-def cluster(service: Service, folder: Path) -> Iterator[Service]:
-    """The service as the cluster of this host. The running job is 'counts', and all its operations succeed."""
-    lock = ServiceLock(folder / "lock")
-    (folder / "address").write_text(f"{service.server.address}\n")
-    service.gateway.by_id[JOB] = snapshot(JOB, name="counts")
-    succeed(service)
-    yield service
-    with suppress(OSError):
-        lock.close()
 
 
 @pytest.fixture
@@ -84,17 +52,6 @@ def by_hand(folder: Path) -> Iterator[list[Request]]:
     point = ControlPoint(str(folder.parent / "control"), OF_HAND, answer)
     yield asked
     point.close()
-
-
-def succeed(service: Service, **result: Any) -> None:
-    async def operation(job_id: str, trigger_id: str) -> Operation:
-        return Operation(trigger_id=trigger_id, done=True, **result)
-
-    service.gateway.operation = operation
-
-
-def call(*arguments: str) -> Any:
-    return CliRunner().invoke(app, arguments)
 
 
 class TestList:
@@ -120,6 +77,13 @@ class TestList:
         assert job["status"] == "RUNNING"
         assert job["attempt"] == 1
         assert job["cluster"] == f"127.0.0.1:{cluster.server.port}"
+
+    def test_the_reason_why_a_job_waits_is_below_the_table(self, cluster: Service) -> None:
+        lacks = "The job needs 2 slots, but Spark has 0. It waits for them."
+        cluster.gateway.by_id[JOB] = snapshot(JOB, name="counts", reason=f"{lacks}\nA second line.")
+        done = call("list", "--all")
+        assert done.stdout.splitlines()[-1] == f"{JOB} ('counts'): {lacks}"
+        assert lacks in call("list", "--json").stdout
 
     def test_the_address_can_be_a_setting(self, service: Service) -> None:
         port = service.server.port
@@ -194,6 +158,21 @@ def test_a_checkpoint_prints_its_number(cluster: Service) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("command", "result"),
+    [
+        ("savepoint counts", {"savepoint": SAVEPOINT}),
+        ("stop counts", {"savepoint": SAVEPOINT}),
+        ("cancel -s counts", {"savepoint": SAVEPOINT}),
+        ("rescale counts 3", {}),
+    ],
+)
+def test_results_are_printed_as_json(cluster: Service, command: str, result: dict[str, Any]) -> None:
+    succeed(cluster, **result)
+    done = call(*command.split(), "--json")
+    assert json.loads(done.stdout) == {"id": JOB, "savepoint": None, "checkpoint": None} | result
+
+
 def test_a_failed_operation_is_printed_as_the_job_words_it(cluster: Service) -> None:
     succeed(cluster, failure_kind="SavepointError", failure="The directory is not writable.")
     done = call("savepoint", "counts")
@@ -257,156 +236,10 @@ def test_an_address_that_is_not_one_is_a_usage_error(folder: Path) -> None:
     assert "write host:port" in done.stderr
 
 
-class TestLogs:
-    @pytest.fixture
-    def attempts(self, cluster: Service, folder: Path) -> Path:
-        """Log files of two attempts of the job."""
-        for name in ("1-jobmanager.log", "2-jobmanager.log", "2-jobmanager.out", "2-jobmanager.log.1"):
-            (folder / name).write_text("".join(f"{name} line {number}\n" for number in range(1, 301)))
-
-        async def logs(job_id: str) -> list[LogFile]:
-            return [
-                LogFile(name=path.name, size=path.stat().st_size, modified_ms=0, path=path)
-                for path in sorted(folder.glob("*-jobmanager*"))
-            ]
-
-        cluster.gateway.logs = logs
-        return folder
-
-    def test_the_end_of_the_last_attempt_is_printed(self, attempts: Path) -> None:
-        lines = call("logs", "counts").stdout.splitlines()
-        assert len(lines) == 100
-        assert lines[-1] == "2-jobmanager.log line 300"
-
-    def test_options_choose_attempt_output_and_length(self, attempts: Path) -> None:
-        assert call("logs", "counts", "--attempt", "1", "-n", "1").stdout == "1-jobmanager.log line 300\n"
-        assert call("logs", "counts", "--stdout", "-n", "1").stdout == "2-jobmanager.out line 300\n"
-        assert json.loads(call("logs", "counts", "-n", "1", "--json").stdout) == ["2-jobmanager.log line 300"]
-
-    def test_an_empty_log_prints_nothing(self, attempts: Path) -> None:
-        os.truncate(attempts / "2-jobmanager.out", 0)
-        done = call("logs", "counts", "--stdout")
-        assert (done.exit_code, done.output) == (0, "")
-
-    def test_a_missing_attempt_names_those_that_exist(self, attempts: Path) -> None:
-        done = call("logs", "counts", "--attempt", "3")
-        assert done.exit_code == 1
-        assert "Pass one of the attempts 1, 2." in done.stderr
-
-    def test_a_followed_log_ends_with_its_job(self, cluster: Service, attempts: Path) -> None:
-        cluster.gateway.by_id[JOB] = snapshot(JOB, "FINISHED", name="counts")
-        done = call("logs", "-f", "counts", "-n", "2")
-        assert done.stdout == "2-jobmanager.log line 299\n2-jobmanager.log line 300\n"
-
-    @pytest.mark.parametrize(
-        ("states", "chosen"),
-        [
-            (["FINISHED", "RUNNING", "CANCELED"], "RUNNING"),
-            (["FINISHED", "INITIALIZING"], "INITIALIZING"),
-            (["FINISHED", "CANCELED", "FAILED"], "FAILED"),
-            (["FAILED", "CANCELED", "FINISHED"], "FINISHED"),
-        ],
-    )
-    def test_a_name_means_the_running_or_else_the_newest_job(
-        self, states: list[str], chosen: str, cluster: Service, folder: Path
-    ) -> None:
-        cluster.gateway.by_id.clear()
-        for age, state in enumerate(reversed(states)):
-            job = snapshot(JOBS[state], state, name="counts", started_ms=1_000_000 - age)
-            cluster.gateway.by_id[job.id] = job
-
-        async def logs(job_id: str) -> list[LogFile]:
-            (folder / "log").write_text(f"{job_id}\n")
-            return [LogFile(name="1-jobmanager.log", size=33, modified_ms=0, path=folder / "log")]
-
-        cluster.gateway.logs = logs
-        assert call("logs", "counts").stdout == f"{JOBS[chosen]}\n"
-
-    def test_a_newer_job_that_has_no_name_yet_is_pointed_out(self, cluster: Service, attempts: Path) -> None:
-        ended = snapshot(JOBS["FINISHED"], "FINISHED", name="visits", started_ms=1000)
-        newer = snapshot(JOBS["INITIALIZING"], "INITIALIZING", name="job", started_ms=2000)
-        cluster.gateway.by_id |= {ended.id: ended, newer.id: newer}
-        done = call("logs", "visits", "-n", "1")
-        assert done.stdout == "2-jobmanager.log line 300\n"
-        assert f"'visits' is {ended.id}, which is FINISHED." in done.stderr
-        assert f"{newer.id} ('job') was submitted later and has no final name yet" in done.stderr
-        older = snapshot(newer.id, "INITIALIZING", name="job", started_ms=500)
-        cluster.gateway.by_id[newer.id] = older
-        assert call("logs", "visits").stderr == ""
-
-    def test_a_job_by_hand_has_no_log_file(self, cluster: Service, by_hand: list[Request]) -> None:
-        done = call("logs", "ticks")
-        assert done.exit_code == 1
-        assert done.stderr.startswith("NoLog: The job was started by hand")
-
-
-class TestSubmission:
-    @pytest.fixture
-    def program(self, tmp_path: Path) -> str:
-        (tmp_path / "program").mkdir()
-        path = tmp_path / "program" / "job.py"
-        path.write_text("print()\n")
-        return str(path)
-
-    def request(self, cluster: Service) -> RunRequest:
-        ((kind, request),) = cluster.gateway.asked
-        assert kind == "run"
-        assert isinstance(request, RunRequest)
-        return request
-
-    def test_the_job_id_is_alone_on_standard_output(self, cluster: Service, program: str) -> None:
-        done = call("run", "-d", program)
-        assert (done.exit_code, done.stdout) == (0, f"{'c' * 32}\n")
-        assert "penstock logs -f cccccccc" in done.stderr
-
-    def test_options_of_the_command_line_reach_the_job(
-        self, cluster: Service, program: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        given = "-d -p 3 -D state.backend=rocksdb -D rest.port=1 -s saved --allowNonRestoredState --claim-mode CLAIM"
-        done = call("run", *given.split(), program, "--day", "today")
-        assert done.exit_code == 0
-        request = self.request(cluster)
-        assert request.program.endswith("_job.zip")
-        assert request.arguments == ["--day", "today"]
-        assert request.configuration == {"state.backend": "rocksdb", "parallelism.default": "3"}
-        assert request.savepoint == str(tmp_path / "saved")
-        assert request.allow_non_restored_state
-        assert request.claim_mode == "CLAIM"
-
-    def test_json_has_the_id_and_the_cluster(self, cluster: Service, program: str) -> None:
-        done = call("run", "-d", "--json", program)
-        assert json.loads(done.stdout) == {"id": "c" * 32, "cluster": f"127.0.0.1:{cluster.server.port}"}
-
-    @pytest.mark.parametrize(("state", "code"), [("FINISHED", 0), ("CANCELED", 0), ("FAILED", 1)])
-    def test_an_attached_command_waits_and_exits_by_the_state(
-        self, cluster: Service, program: str, state: str, code: int
-    ) -> None:
-        cluster.gateway.by_id["c" * 32] = snapshot("c" * 32, state, reason="Its reason." if code else "")
-        done = call("run", "-m", f"127.0.0.1:{cluster.server.port}", program)
-        assert done.exit_code == code
-        assert f"is {state}." in done.stderr
-        assert ("Its reason." in done.stderr) == bool(code)
-
-    def test_the_error_for_a_missing_cluster_says_how_to_start_one(self, folder: Path, program: str) -> None:
-        done = call("run", "-d", program)
-        assert (done.exit_code, done.stdout) == (1, "")
-        assert done.stderr.startswith("NoCluster: No cluster runs in ")
-        assert "`penstock cluster start`" in done.stderr
-
-    @pytest.mark.parametrize("option", ["--web", "--dry-run"])
-    def test_options_that_run_the_program_here_cannot_be_combined(
-        self, cluster: Service, program: str, option: str
-    ) -> None:
-        assert call("run", "-d", option, "-s", "/saved", program).exit_code == 2
-        assert cluster.gateway.asked == []
-
-    def test_a_program_that_is_too_large_is_refused_before_it_is_sent(self, cluster: Service, program: str) -> None:
-        Path(program).with_name("data.bin").write_bytes(os.urandom(2 << 20))
-        done = call("run", "-d", "-D", "rest.server.max-content-length=1 mb", program)
-        assert done.exit_code == 1
-        assert done.stderr.startswith("BadProgram: ")
-        assert cluster.gateway.asked == []
+def test_a_job_by_hand_has_no_log_file(cluster: Service, by_hand: list[Request]) -> None:
+    done = call("logs", "ticks")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("NoLog: The job was started by hand")
 
 
 class TestTheCluster:
@@ -438,7 +271,8 @@ class TestTheCluster:
 
     def test_drain_reaches_the_service(self, cluster: Service) -> None:
         assert call("cluster", "drain").exit_code == 0
-        assert cluster.gateway.asked == [("drain",)]
+        assert json.loads(call("cluster", "drain", "--json").stdout) == {"draining": True}
+        assert cluster.gateway.asked == [("drain",)] * 2
 
     def test_a_remote_service_is_stopped_through_rest(self, service: Service) -> None:
         done = call("cluster", "stop", "-m", f"127.0.0.1:{service.server.port}")
@@ -458,6 +292,17 @@ class TestTheCluster:
         done = call("cluster", "stop", "--cancel-jobs", "-m", f"127.0.0.1:{service.server.port}")
         assert done.stdout == "The service stopped.\n"
         assert set(cancelled) == {JOBS[state] for state in ("RUNNING", "RESTARTING", "INITIALIZING")}
+
+    def test_stop_goes_on_if_a_job_ends_before_it_is_cancelled(self, service: Service) -> None:
+        gateway = service.gateway
+
+        async def cancel(job_id: str) -> None:
+            gateway.by_id[job_id] = snapshot(job_id, "FINISHED")
+            raise Conflict(f"Job {job_id} has ended: it is FINISHED.")
+
+        gateway.cancel = cancel
+        done = call("cluster", "stop", "--cancel-jobs", "-m", f"127.0.0.1:{service.server.port}")
+        assert (done.exit_code, done.stdout) == (0, "The service stopped.\n")
 
     def test_stop_without_a_cluster_says_so(self, folder: Path) -> None:
         done = call("cluster", "stop")

@@ -25,6 +25,7 @@ from penstock.driver.control_messages import (
     Request,
     Rescale,
     Stop,
+    TakeCheckpoint,
 )
 from penstock.errors import PenstockError
 
@@ -151,6 +152,7 @@ class TestList:
         ("cancel -s counts -D pipeline.name=x", Cancel(savepoint=True)),
         ("stop counts --savepointPath /there", Stop(directory="/there")),
         ("cancel --withSavepoint counts", Cancel(savepoint=True)),
+        ("checkpoint counts", TakeCheckpoint()),
         ("rescale counts 4", Rescale(parallelism=4)),
         ("rescale 5f3a count=4 a=b=3", Rescale(parallelism={"count": 4, "a=b": 3})),
     ],

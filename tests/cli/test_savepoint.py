@@ -61,6 +61,25 @@ def test_list_shows_savepoints_and_flags_incomplete_ones(savepoints: list[str], 
     assert "not complete" in lines[savepoints[1]]
 
 
+def test_a_directory_that_does_not_exist_is_a_usage_error(tmp_path: Path) -> None:
+    assert call("list", str(tmp_path)) == (0, "")
+    assert call("list", str(tmp_path / "missing"))[0] == 2
+
+
+def test_commands_for_savepoints_print_json(savepoints: list[str], tmp_path: Path) -> None:
+    found = json.loads(call("inspect", "--json", savepoints[0])[1])
+    assert (found["path"], found["job"], found["checkpoint"]) == (savepoints[0], "harness", 1)
+    assert found["operators"]["count"]["states"].keys() == {"n"}
+    assert found["sources"]["words"]["records"] == 2
+    (Path(savepoints[1]) / "_metadata").unlink()
+    listed = {each["path"]: each for each in json.loads(call("list", str(tmp_path), "--json")[1])}
+    assert listed[savepoints[0]]["job"] == "harness"
+    assert listed[savepoints[0]]["bytes"] == found["bytes"]
+    assert "not complete" in listed[savepoints[1]]["problem"]
+    assert json.loads(call("-d", savepoints[0], "--json")[1]) == {"removed": savepoints[0]}
+    assert call("--json", "list", str(tmp_path))[0] == 2
+
+
 def test_dispose_deletes_only_the_given_savepoint(savepoints: list[str], tmp_path: Path) -> None:
     assert call("-d", savepoints[0])[0] == 0
     assert [str(path) for path in tmp_path.iterdir()] == [savepoints[1]]

@@ -15,6 +15,7 @@ import pytest
 from certificates import self_signed
 from service_host import COUNTS, SMALL, ServiceHost
 
+from chaos.processes import below
 from penstock.cluster.processes import state_of
 from penstock.cluster.supervision import Process
 
@@ -192,7 +193,7 @@ def test_an_attached_command_ends_with_its_job(host: ServiceHost) -> None:
     assert "FAILED" in failed.stderr
     assert "no such file" in failed.stderr
     attached = subprocess.Popen(
-        host.command("run", "-m", address, "counts.py", "north"),
+        host.command("run", "-m", address, "-D", "jobmanager.memory.heap.size=600 mb", "counts.py", "north"),
         cwd=host.folder,
         env=host.environment,
         stdout=subprocess.PIPE,
@@ -203,6 +204,10 @@ def test_an_attached_command_ends_with_its_job(host: ServiceHost) -> None:
         assert attached.stdout is not None
         job = attached.stdout.readline().strip()
         host.await_running(job)
+        jvms = [
+            each for each in below(host.claim(job).pid) if "org.apache.spark.deploy.SparkSubmit" in each.arguments()
+        ]
+        assert ["-Xmx600m" in each.arguments() for each in jvms] == [True]
         attached.send_signal(signal.SIGINT)
         assert "keeps running" in attached.communicate(timeout=60)[1]
     finally:

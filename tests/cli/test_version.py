@@ -1,5 +1,6 @@
 """`penstock version`, and the command on a host that lacks the packages of the service."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import penstock
 from penstock.cli.main import app
 
 WITHOUT_PACKAGES = """
@@ -25,6 +27,13 @@ def test_the_configuration_file_is_printed_on_request(tmp_path: Path, monkeypatc
     assert f"Configuration file: {path}\n" in CliRunner().invoke(app, ["version", "-v"]).stdout
     monkeypatch.setenv("PENSTOCK_CONF", "")
     assert "Configuration file: none\n" in CliRunner().invoke(app, ["version", "-v"]).stdout
+
+
+def test_the_versions_are_printed_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CONF", "/mine.conf")
+    found = json.loads(CliRunner().invoke(app, ["version", "--json"]).stdout)
+    assert found.keys() == {"penstock", "spark", "python", "configuration"}
+    assert (found["penstock"], found["configuration"]) == (penstock.__version__, "/mine.conf")
 
 
 def test_commands_work_without_the_packages_of_the_service(tmp_path: Path) -> None:

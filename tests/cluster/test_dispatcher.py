@@ -32,7 +32,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def dispatcher(folder: Path, address: str = "http://h:1", **settings: str) -> AsyncIterator[Dispatcher]:
-    given = {key.replace("__", "."): value for key, value in settings.items()}
+    given = {key.replace("__", ".").replace("_", "-"): value for key, value in settings.items()}
     running = Dispatcher({"cluster.dir": str(folder), **given})
     await running.start(address)
     try:
@@ -177,6 +177,32 @@ def test_a_cancelled_job_that_has_not_started_never_starts(tmp_path: Path, monke
             await until(lambda: running.job(job).state == "CANCELED")
             with pytest.raises(Conflict, match="has ended"):
                 await running.cancel(job)
+
+    asyncio.run(scenario())
+
+
+def test_a_service_with_as_many_jobs_as_it_may_run_refuses_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.cluster.supervisor.Supervisor._launch", lambda *arguments: None)
+
+    async def scenario() -> None:
+        async with dispatcher(tmp_path / "cluster", cluster__max_jobs="2") as running:
+            await until(lambda: running.state().ready)
+            first, _ = await submitted(running, tmp_path), await submitted(running, tmp_path)
+            with pytest.raises(Conflict, match=r"2 jobs run already, the limit of cluster\.max-jobs\."):
+                await submitted(running, tmp_path)
+            await running.cancel(first)
+            await until(lambda: running.job(first).state == "CANCELED")
+            await submitted(running, tmp_path)
+
+    asyncio.run(scenario())
+
+
+def test_the_heap_of_jobmanagers_is_a_setting_of_the_service(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with dispatcher(tmp_path / "cluster", jobmanager__memory__heap__size="600 mb") as running:
+            assert running._order("1" * 32, 1, False).defaults["spark.driver.memory"] == "600m"
 
     asyncio.run(scenario())
 

@@ -56,6 +56,25 @@ class TestAPackedProgram:
         manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
         assert manifest.penstock == penstock.__version__
 
+    def test_what_the_user_cannot_read_is_left_out(
+        self, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (source / "private").mkdir()
+        (source / "private" / "data.txt").touch()
+        (source / "secret.txt").touch()
+        access = os.access
+        denied = {str(source / "private"), str(source / "secret.txt")}
+        monkeypatch.setattr(os, "access", lambda path, mode: str(path) not in denied and access(path, mode))
+        folder = unpacked(pack(source / "job.py", tmp_path / "p.zip"))
+        assert sorted(path.name for path in (folder / "program").iterdir()) == ["helpers.py", "job.py", "pkg"]
+
+    def test_a_file_that_cannot_be_read_is_named(self, source: Path, tmp_path: Path) -> None:
+        missing = tmp_path / "missing"
+        with pytest.raises(BadProgram, match=f"{missing} cannot be packed: No such file or directory"):
+            pack(source / "job.py", tmp_path / "p.zip", wheels=str(missing))
+        with pytest.raises(BadProgram, match=f"{missing} cannot be packed: No such file or directory"):
+            pack(source / "job.py", tmp_path / "p.zip", requirements=str(missing))
+
     def test_equal_programs_give_equal_files(self, source: Path, tmp_path: Path) -> None:
         first = pack(source / "job.py", tmp_path / "a.zip").read_bytes()
         os.utime(source / "helpers.py", (1, 1))

@@ -153,6 +153,46 @@ def test_a_job_fails_without_a_restart_after_the_slot_timeout() -> None:
     )
 
 
+@pytest.mark.parametrize("wait", [True, False])
+def test_every_job_waits_for_its_first_slot(wait: bool, logged: Callable[[], list[str]]) -> None:
+    cluster = Cluster(0, 0)
+    slots = slots_of(cluster, program(8), wait=wait, timeout_ms=60_000)
+    seen: list[tuple[bool, bool, int, int]] = []
+
+    def look() -> None:
+        seen.append((slots.waits, slots.takes_turns, slots.needed, slots.available))
+
+    cluster.later = [(5, look), (20, lambda: cluster.workers.append(2))]
+    assert slots.await_first(cluster.pause)
+    look()
+    assert seen == [(True, False, 8, 0), (False, False, 8, 2)]
+    assert cluster.now == 20
+    assert logged() == [
+        "Job 'counts' needs 8 slots, for 'Reduce' (uid 'sum'), but Spark has 0. It waits for an executor, at most 60 s "
+        "(slot.request.timeout). Other applications hold their cores until they end."
+    ]
+
+
+def test_an_executor_that_starts_within_seconds_is_not_worth_a_warning(logged: Callable[[], list[str]]) -> None:
+    cluster = Cluster(0, 0)
+    cluster.later = [(9, lambda: cluster.workers.append(2))]
+    assert slots_of(cluster, program(2)).await_first(cluster.pause)
+    assert logged() == []
+
+
+def test_the_wait_for_the_first_slot_ends_with_its_job_and_after_the_slot_timeout() -> None:
+    cluster = Cluster(0, 0)
+    cluster.later = [(5, lambda: setattr(cluster, "ended", True))]
+    slots = slots_of(cluster, program(8), timeout_ms=60_000)
+    assert not slots.await_first(cluster.pause)
+    assert (cluster.now, slots.waits) == (5, False)
+    cluster.ended = False
+    with pytest.raises(TooFewSlots, match=r"waited 60 s for an executor .* Spark has 0\..* free cores"):
+        slots.await_first(cluster.pause)
+    assert cluster.now == 65
+    assert not slots.waits
+
+
 def test_each_shortage_has_its_own_timeout() -> None:
     cluster = Cluster(3, 2)
     slots = slots_of(cluster, program(8), wait=True, timeout_ms=60_000)

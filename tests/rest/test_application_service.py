@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from fake_gateway import JOB, snapshot
 from http_service import wait_for
+from typer.testing import CliRunner
 
+from penstock.cli.main import app
 from penstock.cluster.application import ApplicationGateway
 from penstock.common.options.service import REST_PORT
 from penstock.rest import contract
@@ -64,6 +66,12 @@ def served(settings: dict[str, str]) -> Iterator[tuple[ApplicationGateway, RestC
         yield gateway, RestClient.of_settings({**settings, "rest.address": "127.0.0.1", "rest.port": port})
 
 
+@pytest.fixture
+def no_last_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask for this before `served`: the service then ends without waiting for other clients."""
+    monkeypatch.setattr("penstock.rest.application_service._LAST_ANSWERS_S", 0.0)
+
+
 def lines(client: RestClient) -> list[JobLine]:
     return client.get("/penstock/v1/jobs", list[JobLine])
 
@@ -97,7 +105,9 @@ def test_many_polls_take_few_snapshots(served: tuple[ApplicationGateway, RestCli
     assert job.snapshots < 25
 
 
-def test_a_job_is_cancelled_and_rescaled_through_rest(served: tuple[ApplicationGateway, RestClient]) -> None:
+def test_a_job_is_cancelled_and_rescaled_through_rest(
+    no_last_answers: None, served: tuple[ApplicationGateway, RestClient]
+) -> None:
     gateway, client = served
     job = AJob()
     gateway.attach(job, job)
@@ -168,6 +178,42 @@ def test_the_url_of_the_log_of_a_program_leads_to_an_answer(served: tuple[Applic
     gateway.attach(job, job)
     url = client.get(f"/jobs/{JOB}/jobmanager/log-url", contract.LogUrlResponse).url
     assert b"keeps no file" in b"".join(client.text(f"/{url.split('/', 3)[3]}"))
+
+
+def test_the_command_that_cancels_a_program_sees_its_end(
+    settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The command gives up at once, instead of two minutes after, the service is gone.
+    monkeypatch.setattr("penstock.cli.cluster_jobs._AWAY_S", 0.0)
+    monkeypatch.setattr("penstock.cli.cluster_jobs._POLL_S", 0.5)
+    monkeypatch.setattr("penstock.rest.application_service._LAST_ANSWERS_S", 2.0)
+    monkeypatch.setenv("PENSTOCK_PROPERTIES", "\n".join(f"{key}: {value}" for key, value in settings.items()))
+    looked = threading.Event()
+
+    class ASlowJob(AJob):
+        def cancel(self) -> Future[None]:
+            self.cancelled.set()
+            return Future()
+
+        def snapshot(self) -> Any:
+            if self.cancelled.is_set():
+                looked.set()
+            return super().snapshot()
+
+    job, done = ASlowJob(), []
+    with served_application(settings) as (gateway, address):
+        monkeypatch.setattr("penstock.cluster.application._REUSE_S", 0.0)
+        gateway.attach(job, job)
+        command = ["cancel", "counts", "-m", address.removeprefix("http://")]
+        caller = threading.Thread(target=lambda: done.append(CliRunner().invoke(app, command)))
+        caller.start()
+        assert looked.wait(30)
+        job.now = snapshot(JOB, "CANCELED", name="counts")
+        gateway.detach(JOB)
+        # Another client, such as a page, sees the end first.
+        assert [each.state for each in gateway.jobs()] == ["CANCELED"]
+    caller.join(30)
+    assert [(each.exit_code, each.output) for each in done] == [(0, "")]
 
 
 def test_changes_of_the_state_are_events(served: tuple[ApplicationGateway, RestClient]) -> None:

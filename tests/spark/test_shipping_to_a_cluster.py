@@ -1,67 +1,32 @@
 """A program and its dependencies reach executors that share neither a folder nor an environment with the driver."""
 
 import os
-import socket
 import subprocess
 import sys
-import time
 import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow
-import pyspark
 import pytest
 from made_wheels import make_wheel
+from standalone import ROOT, Standalone
 
 import penstock
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(400)]
 
-ROOT = Path(__file__).parents[2]
-SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-START_S = 90
-
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A standalone master and a worker, which has Penstock and its dependencies, and nothing of the program."""
-    home = tmp_path_factory.mktemp("cluster")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = f"spark://127.0.0.1:{port}"
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT), "SPARK_DAEMON_MEMORY": "256m"}
-    log = home / "log"
-    started = []
-
-    def start(role: str, *arguments: str) -> None:
-        name = f"org.apache.spark.deploy.{role.lower()}.{role}"
-        command = [str(SPARK_CLASS), name, "--host", "127.0.0.1", "--webui-port", "0", *arguments]
-        with open(log, "ab") as output:
-            process = subprocess.Popen(
-                command, cwd=home, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
-        started.append(process)
-
-    def wait_for(text: str) -> None:
-        deadline = time.monotonic() + START_S
-        while text not in log.read_text(errors="replace"):
-            assert time.monotonic() < deadline, log.read_text(errors="replace")
-            assert all(process.poll() is None for process in started), log.read_text(errors="replace")
-            time.sleep(0.1)
-
+    cluster = Standalone(tmp_path_factory.mktemp("cluster"))
     try:
-        start("Master", "--port", str(port))
-        wait_for("I have been elected leader")
-        start("Worker", "--cores", "2", "--memory", "2g", "--work-dir", str(home / "work"), address)
-        wait_for("Successfully registered with master")
-        yield address
+        cluster.add_worker(2)
+        yield cluster.address
     finally:
-        for process in started:
-            process.kill()
-            process.wait()
+        cluster.close()
 
 
 def run(master: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

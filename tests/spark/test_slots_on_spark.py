@@ -53,6 +53,8 @@ def test_tasks_take_turns_on_fewer_threads(make_env: Any, caplog: pytest.LogCapt
     with counted(make_env(parallelism=5, records=2)).execute_and_collect("wide") as results:
         assert Counter(results) == COUNTED
         metrics = results._client.get_metrics()
+        reason = results._client._job.snapshot().reason
+    assert reason == "The job needs 5 slots, but Spark has 2. Its tasks take turns."
     assert (metrics.slots_needed, metrics.slots_available) == (5, 2)
     logged = [record.getMessage() for record in caplog.records if "slots" in record.getMessage()]
     assert len(logged) == 1, "the warning is logged once, not with each epoch"

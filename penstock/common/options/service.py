@@ -5,6 +5,9 @@ from __future__ import annotations
 from penstock.common.options.definition import option
 from penstock.common.setting_types import Choice, Length, Size, Text, Truth, Whole
 
+SERVICE_PREFIXES = ("rest.", "web.", "cluster.", "high-availability.", "heartbeat.", "jobmanager.")
+"""Settings with these prefixes configure the service. They do not concern the jobs."""
+
 CLUSTER_DIRECTORY = option(
     "cluster.dir",
     Text(),
@@ -21,6 +24,14 @@ MAX_STARTS = option(
 DRIVER_MEMORY = option(
     "jobmanager.memory.heap.size", Size(), "1 gb", "Heap of the JVM of each JobManager, unless the job sets its own."
 )
+DRIVER_MEMORY_OF_SPARK = "spark.driver.memory"
+
+
+def memory_of_spark(size: int) -> str:
+    """Return a number of bytes as Spark's settings spell it."""
+    return f"{size >> 20}m"
+
+
 HISTORY_SIZE = option("web.history", Whole(0), "100", "Maximum number of ended jobs that the service remembers.")
 HISTORY_AGE = option("cluster.history.max-age", Length(), "7 d", "How long the service remembers an ended job.")
 START_TIMEOUT = option(
