@@ -222,9 +222,9 @@ class ZooKeeperCoordination:
                 if self._withdrawn.is_set():
                     latch.leave()
                 self._look(latch, turn)
-                self._agents = agents.refresh(self._on_change)
                 self._retry_removals()
                 self._report("")
+                self._agents = agents.refresh(self._on_change)
             except UnprotectedNodes as error:
                 self._report(str(error))
             except errors.NoNodeError as error:

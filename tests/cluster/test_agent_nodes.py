@@ -14,6 +14,7 @@ from penstock.cluster.leadership import StepDown
 from penstock.cluster.zookeeper import ZooKeeperCoordination
 from penstock.cluster.zookeeper_client import ZooKeeperSettings
 
+pytestmark = pytest.mark.slow
 Make = Callable[..., ZooKeeperCoordination]
 
 
@@ -124,9 +125,11 @@ def test_nodes_with_other_contents_are_ignored(dispatcher: Make, settings: ZooKe
 
 def test_a_node_that_disappears_is_made_again(settings: ZooKeeperSettings, dispatcher: Make, admin: Any) -> None:
     a, b = dispatcher("a"), dispatcher("b")
-    until(a.agents)
-    admin.delete(settings.agents, recursive=True)
-    until(lambda: admin.exists(settings.agents) and len(admin.get_children(settings.agents)) == 2)
+    until(lambda: a.agents() and b.agents())
+    node = f"{settings.agents}/{b._connection.session:016x}"
+    removed = admin.exists(node).czxid
+    admin.delete(node)
+    until(lambda: (found := admin.exists(node)) and found.czxid > removed)
     until(lambda: a.agents() == {"b": ("http://b:1",)} and a.problem == b.problem == "")
 
 

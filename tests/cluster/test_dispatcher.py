@@ -278,7 +278,9 @@ def test_a_drained_leader_hands_over_and_a_standby_names_the_leader(tmp_path: Pa
                 assert not first.state().leading
                 await until(lambda: second.state().leading and second.state().ready)
                 assert second.leader() is None
-                with pytest.raises(NotLeading):
-                    first.leader()
+                # It passes requests on to the new leader.
+                await until(lambda: first.state().leader == "http://b:1")
+                assert first.leader() == "http://b:1"
+                assert not first.state().ready
 
     asyncio.run(scenario())

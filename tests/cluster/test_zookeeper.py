@@ -240,6 +240,7 @@ class TestProtection:
         caplog.set_level(logging.DEBUG)
         leader = member(settings).leads()
         leader.coordination.add_job(new_job_id())
+        until(lambda: admin.get_children(settings.agents))
         password = settings.credentials.partition(":")[2]
         nodes = [settings.base]
         for path in nodes:
@@ -247,7 +248,7 @@ class TestProtection:
             content, _ = admin.get(path)
             acls, _ = admin.get_acls(path)
             assert password not in f"{path} {content!r} {acls}"
-        assert len(nodes) == 6
+        assert len(nodes) == 8
         assert caplog.text
         assert password not in caplog.text + repr(settings)
 
