@@ -7,7 +7,7 @@ from typing import Generic, NoReturn, TypeVar
 
 import typer
 
-from penstock.cli.shipping import Chosen
+from penstock.cli.shipping import Chosen, import_dependencies
 from penstock.common.configuration import Configuration
 from penstock.datastream.launch import LaunchContext, launch
 from penstock.datastream.program_runner import run_program
@@ -38,6 +38,7 @@ def first_job(chosen: Chosen, look: Look[Seen], settings: Mapping[str, str] | No
         raise _Found(look(name, logical, physical, configuration))
 
     launch(LaunchContext(settings=settings or {}, inspect=found))
+    import_dependencies(settings or {})
     try:
         code = run_program(chosen.program, chosen.arguments, chosen.module)
     except _Found as ended:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 from importlib.metadata import version as installed_version
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,6 +22,8 @@ from penstock.cli.savepoint import savepoint_app
 from penstock.cli.service_address import Address
 from penstock.cli.shipping import (
     Archives,
+    Arguments,
+    Program,
     PyFiles,
     PythonFile,
     PythonModule,
@@ -52,10 +53,8 @@ app = typer.Typer(
 # All arguments after the program's name belong to the program.
 @app.command(context_settings={"allow_interspersed_args": False})
 def run(
-    program: Annotated[
-        Path | None, typer.Argument(help="A Python file, or a folder or zip file with a file __main__.py.")
-    ] = None,
-    arguments: Annotated[list[str] | None, typer.Argument(help="Passed to the program.")] = None,
+    program: Program = None,
+    arguments: Arguments = None,
     parallelism: Annotated[
         int | None,
         typer.Option("-p", "--parallelism", min=1, help="Number of subtasks of operators that do not set their own."),
@@ -143,9 +142,9 @@ def run(
         overrides[IGNORE_UNCLAIMED_STATE.key] = str(allow_non_restored_state).lower()
     if claim_mode is not None:
         overrides[CLAIM_MODE.key] = claim_mode.value
-    import_dependencies(overrides)
     if dry:
         raise typer.Exit(dry_run(chosen, as_json, overrides))
+    import_dependencies(overrides)
     console(quiet)
     if web:
         raise typer.Exit(run_with_rest(chosen, overrides, setting))

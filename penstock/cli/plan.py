@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.first_job import first_job
-from penstock.cli.shipping import Chosen
+from penstock.cli.overrides import Setting, overrides_of
+from penstock.cli.shipping import Arguments, Program, PyFiles, PythonModule, chosen_program, dependency_settings
 from penstock.common.configuration import Configuration
 from penstock.graph.logical import LogicalGraph
 from penstock.graph.physical import PhysicalGraph
@@ -18,15 +19,19 @@ from penstock.graph.plan_json import plan_of
 
 
 def plan(
-    program: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A Python file.")],
-    arguments: Annotated[list[str] | None, typer.Argument(help="Passed to the program.")] = None,
+    program: Program = None,
+    arguments: Arguments = None,
+    setting: Setting = None,
+    py_files: PyFiles = None,
+    module: PythonModule = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
     svg: Annotated[
         Path | None, typer.Option("--svg", metavar="FILE", help="Draw the plan as SVG in this file.")
     ] = None,
 ) -> None:
     """Show the plan of a program's first job without running it."""
-    name, found = first_job(Chosen(program, "", arguments or []), _plan)
+    settings = overrides_of(setting) | dependency_settings(py_files, None, None)
+    name, found = first_job(chosen_program(program, arguments, None, module), _plan, settings)
     if svg is not None:
         svg.write_text(picture(found))
     if as_json:

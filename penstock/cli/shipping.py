@@ -15,6 +15,8 @@ from penstock.datastream.dependencies import import_configured
 
 PROGRAMS = (".zip", ".whl")
 
+Program = Annotated[Path | None, typer.Argument(help="A Python file, or a folder or zip file with a file __main__.py.")]
+Arguments = Annotated[list[str] | None, typer.Argument(help="Passed to the program.")]
 PyFiles = Annotated[
     list[str] | None,
     typer.Option(

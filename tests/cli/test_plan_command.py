@@ -1,8 +1,13 @@
 """`penstock plan` shows a program's job without running it."""
 
 import json
+import sys
+import textwrap
 
 import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
 
 PROGRAM = """
     import sys
@@ -59,3 +64,23 @@ def test_plan_reports_a_program_without_a_job(call):
     result = call("my job", program="print('hello')")
     assert result.exit_code == 1
     assert "never called env.execute()" in result.output
+
+
+@pytest.mark.parametrize("command", ["plan", "info"])
+def test_programs_are_named_as_for_run(command, tmp_path, monkeypatch, launched):
+    monkeypatch.setattr("sys.path", ["", *sys.path])
+    monkeypatch.setattr("sys.argv", [])
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    launched({})
+    folder, helpers = tmp_path / "program", tmp_path / "elsewhere" / f"helps_{command}.py"
+    folder.mkdir()
+    helpers.parent.mkdir()
+    helpers.write_text("NAME = 'my job'\n")
+    program = textwrap.dedent(PROGRAM).replace("sys.argv[1]", "NAME").replace("env.set_parallelism(2)\n", "")
+    (folder / "__main__.py").write_text(f"from {helpers.stem} import NAME\n{program}")
+    options = ["--py-files", str(helpers), "-D", "parallelism.default=3", "--json"]
+    done = CliRunner().invoke(app, [command, *options, str(folder)])
+    assert done.exit_code == 0, done.output
+    if command == "plan":
+        assert {node["parallelism"] for node in json.loads(done.stdout)["nodes"]} == {None, 3}
