@@ -38,7 +38,7 @@ from penstock.common.wall_clock import now_ms
 from penstock.control.server import ControlPoint
 from penstock.datastream.dependencies import import_configured
 from penstock.datastream.launch import LaunchContext, launch
-from penstock.datastream.program_runner import execute_program, user_traceback
+from penstock.datastream.program_runner import execute_program, raised_by_program, user_traceback
 from penstock.driver.assignment import Superseded, Verdict, verdict_on
 from penstock.driver.commands import Commands, DescribableJob
 from penstock.driver.control_messages import (
@@ -187,7 +187,10 @@ class JobManager:
 
     def _verdict_on(self, error: BaseException) -> Verdict:
         resumes = self._attempt.resumes
-        return Verdict.LOST if _lost_spark(error, resumes) else verdict_on(error, starting=resumes)
+        if _lost_spark(error, resumes):
+            return Verdict.LOST
+        # A missing file or a server of the user that does not answer fails in the next attempt as well.
+        return verdict_on(error, starting=resumes and not raised_by_program(error))
 
     def _attach(self, job: DescribableJob, client: JobClient) -> Callable[[], None]:
         """Route commands to the job from now on."""
@@ -289,7 +292,7 @@ class JobManager:
 
         The last epoch of an earlier attempt might not be committed. Then another attempt does it.
         """
-        if self._attempt.resumes:
+        if self._attempt.has_lineage:
             self._attempt.decide(Verdict.LOST, "The job was cancelled before this attempt resumed it.")
         else:
             self._attempt.decide(Verdict.CANCELED, "The job was cancelled before its program executed it.")
