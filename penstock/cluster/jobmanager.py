@@ -25,7 +25,7 @@ from penstock.cluster.attempt import RecordedAttempt
 from penstock.cluster.directory import cluster_storage
 from penstock.cluster.inspection import restore_keys
 from penstock.cluster.log_files import log_to_stderr, rotate_in_background
-from penstock.cluster.order import LOG, NOT_CLAIMED, OUTPUT, Order, read_order, socket_name
+from penstock.cluster.order import LOG, NOT_CLAIMED, OUTPUT, PROGRAM, UPLOAD, Order, read_order, socket_name
 from penstock.cluster.presence import Presence
 from penstock.cluster.processes import kill_tree
 from penstock.cluster.program import PreparedProgram, prepare, unpack
@@ -160,7 +160,7 @@ class JobManager:
 
     def _prepare(self, submission: Submission) -> PreparedProgram:
         """Unpack the program into the directory of the attempt, which becomes the working directory."""
-        upload, folder = Path(self._order.folder) / "upload", Path(self._order.folder) / "program"
+        upload, folder = Path(self._order.folder) / UPLOAD, Path(self._order.folder) / PROGRAM
         upload.write_bytes(self._records.read_program(submission.program))
         unpack(upload, folder, submission.file)
         upload.unlink()
