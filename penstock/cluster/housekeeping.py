@@ -11,7 +11,7 @@ from penstock.cluster.coordination import Coordination
 from penstock.cluster.directory import ClusterDirectory
 from penstock.cluster.job_table import JobTable
 from penstock.cluster.programs import Programs
-from penstock.cluster.records import Records, UnknownJob
+from penstock.cluster.records import Records, UnknownJob, is_job_id
 from penstock.cluster.recovery import FoundJob, found_jobs
 from penstock.cluster.retention import expired
 from penstock.cluster.supervisor import Supervisor
@@ -114,7 +114,8 @@ class Housekeeping:
             return
         self._next_host_sweep = time.monotonic() + _HOST_SWEEP_S
         recorded = self._records.job_ids()
-        unrecorded = {path.name for path in self._directory.jobs.iterdir()}.difference(recorded)
+        found = {path.name for path in self._directory.jobs.iterdir() if is_job_id(path.name)}
+        unrecorded = found.difference(recorded)
         # A storage that is not mounted has no records either.
         for job_id in unrecorded & self._unrecorded if recorded else ():
             shutil.rmtree(self._directory.jobs / job_id, ignore_errors=True)

@@ -324,7 +324,8 @@ class Records:
         """Return the recent failures of a job, oldest first."""
         found = []
         for number in self._failure_numbers(job_id):
-            with suppress(MissingObject):  # another process records a failure
+            # Another process records a failure and removes this one, or it is damaged: one that is lost is not counted.
+            with suppress(MissingObject, BadRecord):
                 found.append(self._files.read(_failure(job_id, number), RecordedFailure))
         return found
 
@@ -401,7 +402,7 @@ class Records:
 def _jobs_with(record: str, names: list[str]) -> set[str]:
     """Return the ids of the jobs that have a record, from the names of all files."""
     parts = [name.split("/") for name in names if name.endswith(f"/{record}")]
-    return {part[1] for part in parts if len(part) == 3 and _ID.fullmatch(part[1])}
+    return {part[1] for part in parts if len(part) == 3 and is_job_id(part[1])}
 
 
 def _being_removed(job_id: str) -> Conflict:
@@ -429,8 +430,13 @@ def new_job_id() -> str:
     return secrets.token_hex(16)
 
 
+def is_job_id(text: str) -> bool:
+    """Return whether a text has the form of a job id."""
+    return _ID.fullmatch(text) is not None
+
+
 def checked_id(job_id: str) -> str:
     """Return the id if it is one; ids become paths. Raise UnknownJob otherwise."""
-    if not _ID.fullmatch(job_id):
+    if not is_job_id(job_id):
         raise UnknownJob(f"'{job_id}' is not a job id.", fix="A job id has 32 hex digits; `penstock list` shows them.")
     return job_id

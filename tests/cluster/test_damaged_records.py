@@ -126,6 +126,12 @@ def test_the_record_of_another_job_is_refused(files: dict[str, bytes]) -> None:
         Records(cast(SharedStorage, storage)).view(DAMAGED)
 
 
+def test_a_damaged_failure_is_not_counted(files: dict[str, bytes]) -> None:
+    storage = MemoryStorage()
+    storage.files = {**files, f"jobs/{DAMAGED}/failures/000002": b"{"}
+    assert len(Records(cast(SharedStorage, storage)).failures(DAMAGED)) == 1
+
+
 def test_an_upload_with_a_damaged_time_is_listed() -> None:
     storage = MemoryStorage()
     records = Records(cast(SharedStorage, storage))

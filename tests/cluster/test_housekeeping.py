@@ -370,7 +370,8 @@ def test_the_files_of_forgotten_jobs_are_removed_on_every_host(cluster: Cluster,
             recorded, forgotten = await cluster.submit(leader), new_job_id()
             for job_id in (recorded, forgotten):
                 (standby.directory.jobs / job_id / "1").mkdir(parents=True)
-            await until(lambda: [path.name for path in standby.directory.jobs.iterdir()] == [recorded])
+            (standby.directory.jobs / "notes").mkdir()
+            await until(lambda: {path.name for path in standby.directory.jobs.iterdir()} == {recorded, "notes"})
 
     asyncio.run(scenario())
 
