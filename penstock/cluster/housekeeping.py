@@ -47,6 +47,8 @@ class Housekeeping:
         self._coordination, self._records, self._programs = coordination, records, programs
         self._jobs, self._supervisor, self._in_loop = jobs, supervisor, in_loop
         self._next_sweep = self._next_host_sweep = 0.0
+        self._problems: dict[str, str] = {}
+        """The logged reasons why jobs could not be read."""
         self._unrecorded: set[str] = set()
         """Jobs with files on this host and without a record, at the last sweep of the host."""
 
@@ -68,8 +70,13 @@ class Housekeeping:
 
     def _take(self, found: FoundJob) -> None:
         if found.view is not None:
+            self._problems.pop(found.job_id, None)
             self._in_loop(self._jobs.changed, found.view)
         else:
+            if self._problems.get(found.job_id) != found.problem:
+                now = " now" if found.retryable else ""
+                _logger.error("Job %s cannot be recovered%s: %s", found.job_id, now, found.problem)
+            self._problems[found.job_id] = found.problem
             self._in_loop(self._jobs.cannot_read, found.job_id, found.problem, found.retryable)
         if found.view is not None or found.retryable:
             # Also a job that has ended: its process might hang, or have left checkpoints behind.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,8 +12,6 @@ from penstock.cluster.records import BadRecord, JobView, Records, UnknownJob
 
 _READERS = 16
 """Jobs that are read at the same time: a read from an object store takes tens of milliseconds."""
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,5 +51,4 @@ def _found(pointers: Mapping[str, str], records: Records, job_id: str) -> FoundJ
             problem = str(error)
         except Exception as error:  # no job prevents the recovery of another one
             retryable, problem = True, str(error) or repr(error)
-    _log.error("Job %s cannot be recovered%s: %s", job_id, " now" if retryable else "", problem)
     return FoundJob(job_id=job_id, view=None, problem=problem, retryable=retryable)

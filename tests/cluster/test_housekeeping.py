@@ -241,7 +241,7 @@ def test_a_job_whose_storage_does_not_answer_is_reconciling_and_then_continues(
 
 
 def test_a_job_whose_pointer_is_refused_is_not_supervised_until_the_pointer_is_repaired(
-    cluster: Cluster, sweeps: None
+    cluster: Cluster, sweeps: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
         async with cluster.dispatcher() as first:
@@ -255,6 +255,9 @@ def test_a_job_whose_pointer_is_refused_is_not_supervised_until_the_pointer_is_r
             await until(lambda: running._housekeeping._next_sweep > swept + 0.05)
             assert not running._supervisor.supervises(job_id)
             assert (running.job(job_id).reason, running.job(job_id).ended_ms) == ("It was changed.", ended_ms)
+            assert [each.message for each in caplog.records if each.levelname == "ERROR"] == [
+                f"Job {job_id} cannot be recovered: It was changed."
+            ]
             cluster.shared[job_id] = ""
             await until(lambda: states(running)[job_id] in ("CREATED", "INITIALIZING"))
 
