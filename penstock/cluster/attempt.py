@@ -44,6 +44,7 @@ class RecordedAttempt:
         self.job_id, self.attempt, self.finalize = job_id, attempt, finalize
         self.token = secrets.token_hex(16)
         self._records = records
+        self._resumes: bool | None = None
         self.claimed: Claim | None = None
         self.decided: Ended | None = None
         """How this attempt ended, once this process has decided it."""
@@ -68,10 +69,18 @@ class RecordedAttempt:
     @property
     def resumes(self) -> bool:
         """Whether an earlier attempt has begun to run the job."""
+        if self._resumes is None:
+            self._resumes = self.has_lineage
+        return self._resumes
+
+    @property
+    def has_lineage(self) -> bool:
+        """Whether this or an earlier attempt has begun to run the job."""
         return self._patiently(lambda: self._records.view(self.job_id).lineage) is not None
 
     def bind(self, lineage: str) -> None:
         """Record where the job keeps its checkpoints; empty if it keeps none that outlive the process."""
+        _ = self.resumes  # later, the lineage can be that of this attempt
         bound = self._patiently(lambda: self._records.bind_lineage(self.job_id, lineage))
         if bound != lineage:
             raise ChangedLineage(

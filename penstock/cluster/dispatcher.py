@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import platform
 import secrets
-import shutil
 import socket
 import threading
 import time
@@ -19,7 +17,6 @@ from pathlib import Path
 
 import msgspec
 
-import penstock
 from penstock.cluster.agent import HostAgent, log_file, logs_of_all
 from penstock.cluster.coordination import CoordinationUnavailable
 from penstock.cluster.directory import ClusterDirectory
@@ -35,6 +32,7 @@ from penstock.cluster.gateway import (
     StoredProgram,
 )
 from penstock.cluster.high_availability import coordination_of
+from penstock.cluster.housekeeping import Housekeeping
 from penstock.cluster.inspection import inspect
 from penstock.cluster.job_table import JobTable
 from penstock.cluster.launcher import LocalLauncher
@@ -44,16 +42,12 @@ from penstock.cluster.order import Order
 from penstock.cluster.orders import job_defaults, order_for
 from penstock.cluster.other_hosts import Agents, OtherHosts
 from penstock.cluster.programs import Programs
-from penstock.cluster.records import JobView, Records, Submission, new_job_id
-from penstock.cluster.recovery import found_jobs
-from penstock.cluster.retention import expired
+from penstock.cluster.records import JobView, Records
+from penstock.cluster.submissions import Submissions
 from penstock.cluster.supervision import Policy
 from penstock.cluster.supervisor import Supervisor
 from penstock.common.options.service import (
     HEARTBEAT_TIMEOUT,
-    HISTORY_AGE,
-    HISTORY_SIZE,
-    MAX_JOBS,
     MAX_STARTS,
     REST_TIMEOUT,
     START_TIMEOUT,
@@ -63,7 +57,7 @@ from penstock.driver.control_messages import Answer, Cancel, Operable, Poll, Req
 from penstock.driver.job_snapshot import JobSnapshot, Operation
 from penstock.driver.operations import Operations, UnknownOperation
 from penstock.errors import PenstockError
-from penstock.state.storage import AlreadyPublished, StorageError
+from penstock.state.storage import StorageError
 
 _TICK_S = 0.5
 _PAUSE_S = 0.005
@@ -72,8 +66,6 @@ jobs on a busy machine, it doubles the 99th percentile of their latency.
 """
 _PROBE_S = 5.0
 """How often a Dispatcher checks whether it can write records."""
-_SWEEP_S = 60.0
-"""How often ended jobs beyond the limits of the history are removed."""
 _NO_LEADER = "No Dispatcher leads at the moment."
 
 _logger = logging.getLogger("penstock")
@@ -91,14 +83,15 @@ class Dispatcher:
         self.closing = asyncio.Event()
         self._operations = Operations()
         self._events = Events()
-        self._draining = self._adopted = False
+        self._draining = False
         self._storage_problem = ""
         """Why the records cannot be written; empty if they can."""
         self._next_probe = 0.0
-        self._next_sweep = 0.0
         self._adopt = threading.Event()
         self._turn = 0
         """How often this Dispatcher has stepped down."""
+        self._adopted_turn = -1
+        """The turn in which it adopted the jobs."""
         self._closed = threading.Event()
 
     async def start(self, address: str) -> None:
@@ -135,6 +128,25 @@ class Dispatcher:
             can_act=lambda: self._coordination.leading and not self._closed.is_set(),
             now_ms=now_ms,
         )
+        self._housekeeping = Housekeeping(
+            settings=self._settings,
+            directory=self.directory,
+            coordination=self._coordination,
+            records=self._records,
+            programs=self._programs,
+            jobs=self._jobs,
+            supervisor=self._supervisor,
+            in_loop=self._in_loop,
+        )
+        self._submissions = Submissions(
+            settings=self._settings,
+            coordination=self._coordination,
+            records=self._records,
+            programs=self._programs,
+            jobs=self._jobs,
+            supervisor=self._supervisor,
+            in_loop=self._in_loop,
+        )
         self._thread = threading.Thread(target=self._supervise, name="penstock-supervisor", daemon=True)
         self._thread.start()
         await asyncio.to_thread(self._coordination.start, address, self._on_instruction)
@@ -160,7 +172,6 @@ class Dispatcher:
                 _logger.warning("Dispatcher %s no longer leads.", self.name)
                 self._adopt.clear()
                 self._turn += 1
-                self._adopted = False
                 self._supervisor.forget_all()
         self._in_loop(self._events.add, "leader", "", {"leading": str(self._coordination.leading).lower()})
 
@@ -173,7 +184,8 @@ class Dispatcher:
                     self._adopt_jobs()
                 if self._adopted and self._coordination.leading:
                     self._supervisor.tick(pause=lambda: self._closed.wait(_PAUSE_S))
-                    self._sweep()
+                    self._housekeeping.sweep()
+                self._housekeeping.sweep_host()
             except Exception as error:  # the service must survive it, and try again
                 known = isinstance(error, (PenstockError, OSError))
                 _logger.error("Supervision failed, and is tried again: %s", error, exc_info=not known)
@@ -198,39 +210,22 @@ class Dispatcher:
         self._adopt.clear()
         turn = self._turn
         try:
-            jobs = found_jobs(self._coordination, self._records)
+            self._housekeeping.adopt()
         except BaseException:
             self._adopt.set()
             raise
-        for found in jobs:
-            if found.view is None:
-                self._in_loop(self._jobs.cannot_read, found.job_id, found.problem)
-                continue
-            self._in_loop(self._jobs.changed, found.view)
-            # Also a job that has ended: its process might hang, or have left checkpoints behind.
-            self._supervisor.add(found.job_id)
-        self._adopted = turn == self._turn
+        self._adopted_turn = turn
+
+    @property
+    def _adopted(self) -> bool:
+        """Whether the jobs were adopted in the current turn."""
+        return self._adopted_turn == self._turn
 
     def _clean_up(self, view: JobView) -> None:
         """Remove the leftovers of a job that has ended. Its records stay as long as the history."""
         remove_leftovers(view, self._settings)
         with suppress(NotLeading):
             self._coordination.remove_job(view.submission.id)
-
-    def _sweep(self) -> None:
-        """Remove ended jobs beyond the limits of the history, and try again to read jobs that could not be read."""
-        if time.monotonic() < self._next_sweep:
-            return
-        self._next_sweep = time.monotonic() + _SWEEP_S
-        most, age = HISTORY_SIZE.read(self._settings), HISTORY_AGE.read(self._settings)
-        for job_id in expired(self._jobs.views(), now_ms(), most, age):
-            if self._coordination.remove_job(job_id):
-                self._records.remove(job_id)
-                shutil.rmtree(self.directory.jobs / job_id, ignore_errors=True)
-                self._in_loop(self._jobs.forget, job_id)
-        for job_id in self._jobs.broken():
-            self._supervisor.add(job_id)
-        self._programs.sweep({view.submission.program for view in self._jobs.views()})
 
     def _in_loop(self, work: object, *arguments: object) -> None:
         if not self._loop.is_closed():
@@ -352,45 +347,7 @@ class Dispatcher:
             raise Conflict("The service is draining and accepts no jobs.", fix="Submit the job to another Dispatcher.")
         if self._storage_problem:
             raise Conflict(self._storage_problem, fix="Free space, or make the storage writable, and try again.")
-        most = MAX_JOBS.read(self._settings)
-        if self._supervisor.running >= most:
-            raise Conflict(
-                f"{most} jobs run already, the limit of {MAX_JOBS.key}.", fix=f"Cancel a job, or raise {MAX_JOBS.key}."
-            )
-        program, file = await asyncio.to_thread(self._programs.find, request.program)
-        submission = Submission(
-            id=request.job_id or new_job_id(),
-            # Until the program gives its job a name.
-            name=self._jobs.name_of_last(program, request.entry, request.arguments) or request.entry or Path(file).stem,
-            program=program,
-            file=file,
-            entry=request.entry,
-            arguments=request.arguments,
-            configuration=request.configuration,
-            savepoint=request.savepoint,
-            claim_mode=request.claim_mode,
-            allow_non_restored_state=request.allow_non_restored_state,
-            submitted_ms=now_ms(),
-            python=platform.python_version(),
-            penstock=penstock.__version__,
-        )
-        await asyncio.to_thread(self._submit, submission)
-        return submission.id
-
-    def _submit(self, submission: Submission) -> None:
-        try:
-            self._records.submit(submission)
-        except AlreadyPublished:
-            # A client repeats a request whose answer was lost, or that failed after this record.
-            known = self._records.view(submission.id).submission
-            if known != msgspec.structs.replace(submission, submitted_ms=known.submitted_ms, name=known.name):
-                raise Conflict(
-                    f"Job {submission.id} was submitted before, with another program, arguments or configuration.",
-                    fix="Choose another job id, or let the service choose one.",
-                ) from None
-        self._coordination.add_job(submission.id)
-        self._in_loop(self._jobs.changed, self._records.view(submission.id))
-        self._supervisor.add(submission.id)
+        return await self._submissions.accept(request)
 
     async def plan(self, request: RunRequest) -> str:
         return await self._inspect(request, savepoint=False)

@@ -81,16 +81,26 @@ class JobTable:
             self._feed.follow(job_id, last.number, self._connect(job_id, last.number, last.claim))
         self._show(job_id)
 
-    def cannot_read(self, job_id: str, problem: str) -> None:
-        """Show a job as failed, because its records cannot be read at the moment."""
-        now = now_ms()
+    def cannot_read(self, job_id: str, problem: str, retryable: bool = False) -> None:
+        """Show a job as failed because its records cannot be read, or as reconciling if they are read again soon."""
+        now, before = now_ms(), self._shown.get(job_id)
         self._broken.add(job_id)
+        state = "RECONCILING" if retryable else "FAILED"
+        if before is not None and (before.state, before.reason) == (state, problem):
+            return
         self._shown[job_id] = JobSnapshot(
-            id=job_id, name=job_id, state="FAILED", ended_ms=now, state_since_ms={"FAILED": now}, reason=problem
+            id=job_id,
+            name=job_id,
+            state=state,
+            ended_ms=-1 if retryable else now,
+            state_since_ms={state: now},
+            reason=problem,
         )
 
     def forget(self, job_id: str) -> None:
         """Remove a job whose records were removed."""
+        self._broken.discard(job_id)
+        self._feed.leave(job_id)
         for known in (self._views, self._pushed, self._shown):
             known.pop(job_id, None)
 

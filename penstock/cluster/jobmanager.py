@@ -25,7 +25,7 @@ from penstock.cluster.attempt import RecordedAttempt
 from penstock.cluster.directory import cluster_storage
 from penstock.cluster.inspection import restore_keys
 from penstock.cluster.log_files import log_to_stderr, rotate_in_background
-from penstock.cluster.order import LOG, NOT_CLAIMED, ORDER, OUTPUT, Order, read_order, socket_name
+from penstock.cluster.order import LOG, NOT_CLAIMED, ORDER, OUTPUT, PROGRAM, UPLOAD, Order, read_order, socket_name
 from penstock.cluster.presence import Presence
 from penstock.cluster.processes import kill_tree
 from penstock.cluster.program import PreparedProgram, prepare, unpack
@@ -38,7 +38,7 @@ from penstock.common.wall_clock import now_ms
 from penstock.control.server import ControlPoint
 from penstock.datastream.dependencies import import_configured
 from penstock.datastream.launch import LaunchContext, launch
-from penstock.datastream.program_runner import execute_program, user_traceback
+from penstock.datastream.program_runner import execute_program, raised_by_program, user_traceback
 from penstock.driver.assignment import Superseded, Verdict, verdict_on
 from penstock.driver.commands import Commands, DescribableJob
 from penstock.driver.control_messages import (
@@ -162,7 +162,7 @@ class JobManager:
 
     def _prepare(self, submission: Submission) -> PreparedProgram:
         """Unpack the program into the directory of the attempt, which becomes the working directory."""
-        upload, folder = Path(self._order.folder) / "upload", Path(self._order.folder) / "program"
+        upload, folder = Path(self._order.folder) / UPLOAD, Path(self._order.folder) / PROGRAM
         upload.write_bytes(self._records.read_program(submission.program))
         unpack(upload, folder, submission.file)
         upload.unlink()
@@ -189,7 +189,10 @@ class JobManager:
 
     def _verdict_on(self, error: BaseException) -> Verdict:
         resumes = self._attempt.resumes
-        return Verdict.LOST if _lost_spark(error, resumes) else verdict_on(error, starting=resumes)
+        if _lost_spark(error, resumes):
+            return Verdict.LOST
+        # A missing file or a server of the user that does not answer fails in the next attempt as well.
+        return verdict_on(error, starting=resumes and not raised_by_program(error))
 
     def _attach(self, job: DescribableJob, client: JobClient) -> Callable[[], None]:
         """Route commands to the job from now on."""
@@ -291,7 +294,7 @@ class JobManager:
 
         The last epoch of an earlier attempt might not be committed. Then another attempt does it.
         """
-        if self._attempt.resumes:
+        if self._attempt.has_lineage:
             self._attempt.decide(Verdict.LOST, "The job was cancelled before this attempt resumed it.")
         else:
             self._attempt.decide(Verdict.CANCELED, "The job was cancelled before its program executed it.")

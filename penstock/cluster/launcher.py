@@ -17,6 +17,9 @@ from penstock.cluster.records import Claim
 from penstock.cluster.supervision import Process
 from penstock.common.console import SECRETS
 
+_KEPT_ENDED = 100
+"""Ended processes whose exit codes are kept: more than can end without a claim between two looks at their jobs."""
+
 
 class Launcher(Protocol):
     """Starts, observes and kills JobManagers."""
@@ -64,11 +67,11 @@ class LocalLauncher:
                 start_new_session=True,
                 close_fds=True,
             )
-        # Of a job, only the newest attempt can still fail to start. The others are waited for, because processes that
-        # ended stay in the process table otherwise.
-        self._children = {
-            key: known for key, known in self._children.items() if known[0].poll() is None or key[0] != order.job_id
-        }
+        # Only a process that has just ended can have failed to start. All are waited for, because processes that ended
+        # stay in the process table otherwise.
+        ended = [key for key, (child, _) in self._children.items() if child.poll() is not None]
+        for key in ended[: max(0, len(ended) - _KEPT_ENDED)]:
+            del self._children[key]
         self._children[order.job_id, order.attempt] = child, folder / LOG
 
     def start_failure(self, job_id: str, attempt: int) -> str:

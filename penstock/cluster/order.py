@@ -6,6 +6,7 @@ removes it once it has claimed the attempt.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,10 @@ ORDER = "order.json"
 NOT_CLAIMED = 75
 """The exit code of a JobManager if another process runs the attempt, or it has ended."""
 LOG, OUTPUT = "jobmanager.log", "jobmanager.out"
+UPLOAD, PROGRAM = "upload", "program"
+"""The program of an attempt in its directory: the file, and the directory into which it is unpacked."""
+_KEPT_LOGS = 10
+"""Attempts of a job whose logs are kept: one whose process dies at each start has an attempt per minute."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +49,20 @@ def write_order(order: Order) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / ORDER
     replace_private(path, msgspec.json.encode(order))
+    _trim(folder)
     return path
+
+
+def _trim(newest: Path) -> None:
+    """Remove the programs of earlier attempts, and all files of old ones."""
+    earlier = sorted(int(path.name) for path in newest.parent.iterdir() if path.name.isdigit())
+    for number in earlier[: earlier.index(int(newest.name))] if newest.name.isdigit() else ():
+        folder = newest.parent / str(number)
+        if number <= int(newest.name) - _KEPT_LOGS:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            shutil.rmtree(folder / PROGRAM, ignore_errors=True)
+            (folder / UPLOAD).unlink(missing_ok=True)
 
 
 def read_order(path: Path) -> Order:

@@ -78,7 +78,8 @@ def kill_tree(claim: Claim, spare: int = 0) -> bool:
         if time.monotonic() > deadline:
             return False
         for pid in tree:
-            with suppress(ProcessLookupError):
+            # The process of another user, which sudo started, does not protect the others.
+            with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
             # The kernel reports the end of a killed process only by its disappearance, unless it is our child.
             with suppress(ChildProcessError):

@@ -5,6 +5,7 @@
     jobs/<id>/job                      the submission: program, and encrypted arguments and configuration
     jobs/<id>/lineage                  the checkpoints of the job, published by its first attempt
     jobs/<id>/cancel                   the job is to be cancelled
+    jobs/<id>/removed                  all records of the job are being removed, and the job does not exist any more
     jobs/<id>/failures/<k>             a failure after which the job restarted or ended; the last 100
     jobs/<id>/attempts/<n>/planned     a leader plans attempt n
     jobs/<id>/attempts/<n>/claimed     a process runs attempt n; a process that loses this record exits
@@ -27,26 +28,20 @@ from typing import TypeVar
 import msgspec
 
 from penstock.checkpoint.lineages import SharedStorage
+from penstock.cluster.gateway import Conflict
+from penstock.cluster.record_files import BadRecord as BadRecord
+from penstock.cluster.record_files import RecordFiles
 from penstock.cluster.sealing import CannotOpen, Seal
 from penstock.driver.assignment import RecordedFailure, Verdict
 from penstock.errors import PenstockError
 from penstock.state.storage import AlreadyPublished, MissingObject
 
-_MOST_DECODED = 10_000
 _ID = re.compile(r"[0-9a-f]{32}")
 _ATTEMPT = re.compile(r"attempts/(\d{6})/(planned|claimed|ended)")
 _FAILURE = re.compile(r"/failures/(\d{6,})$")
 _MOST_FAILURES = 100
+_TIME = re.compile(rb"\d{1,18}")
 _PROGRAM = re.compile(r"[0-9a-f]{64}")
-
-
-class BadRecord(PenstockError):
-    """A record of the cluster is damaged, or was written by a newer version.
-
-    Operator action: restore the file that the message names from a backup, or run the version that wrote it.
-    """
-
-    retryable = False
 
 
 class UnknownJob(PenstockError):
@@ -155,7 +150,6 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 R = TypeVar("R", bound=msgspec.Struct)
-_T = TypeVar("_T")
 
 
 class Records:
@@ -166,8 +160,7 @@ class Records:
         self._key: Seal | None = None
         self._opened: dict[str, Submission] = {}
         """Submissions by job id, with the parts that are encrypted in the storage."""
-        self._decoded: dict[str, object] = {}
-        """Records by name. They never change, and most reads repeat."""
+        self._files = RecordFiles(storage)
 
     # -- programs ------------------------------------------------------------------------------------------------------
 
@@ -204,7 +197,13 @@ class Records:
     def uploads(self) -> dict[str, int]:
         """Return the listed programs, as `<sha256>_<name>`, with the times of their uploads."""
         names = [name.removeprefix("uploads/") for name in self._storage.list("uploads/")]
-        return {name: int(self._storage.read(f"uploads/{name}")) for name in names}
+        found = {}
+        for name in names:
+            with suppress(MissingObject):  # another process removes it
+                time = self._storage.read(f"uploads/{name}")
+                # A damaged time makes no program unusable.
+                found[name] = int(time) if _TIME.fullmatch(time) else 0
+        return found
 
     def remove_upload(self, upload: str) -> None:
         """Remove a program from the list. Jobs keep it."""
@@ -214,22 +213,40 @@ class Records:
 
     def submit(self, submission: Submission) -> None:
         """Record a job. It exists once this returns. Raise AlreadyPublished if the id is taken."""
+        folder = f"jobs/{checked_id(submission.id)}"
+        names = set(self._storage.list(f"{folder}/"))
+        if names and (f"{folder}/job" not in names or f"{folder}/removed" in names):
+            raise _being_removed(submission.id)
         private = _Private(
             arguments=submission.arguments, configuration=submission.configuration, savepoint=submission.savepoint
         )
         sealed = self._seal().close(msgspec.json.encode(private))
         public = msgspec.structs.replace(submission, arguments=[], configuration={}, savepoint="", sealed=sealed)
-        self._publish(f"jobs/{checked_id(submission.id)}/job", public)
+        self._files.publish(f"{folder}/job", public)
+        # An earlier job can have had this id, and another process has removed it.
+        self._forget(submission.id)
+        if self._storage.exists(f"{folder}/removed"):
+            raise _being_removed(submission.id)
 
     def _submission(self, job_id: str) -> Submission:
         known = self._opened.get(job_id)
         if known is not None:
             return known
-        public = self._read(f"jobs/{job_id}/job", Submission)
+        public = self._files.read(f"jobs/{job_id}/job", Submission)
         try:
             private = msgspec.json.decode(self._seal().open(public.sealed), type=_Private)
         except CannotOpen as error:
             raise BadRecord(f"The submission of job {job_id} cannot be read: {error.problem}", fix=error.fix) from None
+        except ValueError as error:
+            raise BadRecord(
+                f"The submission of job {job_id} cannot be read: {error}.",
+                fix=f"Restore the record jobs/{job_id}/job from a backup.",
+            ) from None
+        if public.id != job_id:
+            raise BadRecord(
+                f"The record jobs/{job_id}/job in {self._storage.where} is that of job {public.id}.",
+                fix="Restore the file from a backup.",
+            )
         submission = msgspec.structs.replace(public, sealed="", **msgspec.structs.asdict(private))
         self._opened[job_id] = submission
         return submission
@@ -241,14 +258,15 @@ class Records:
 
     def job_ids(self) -> list[str]:
         """Return the ids of all recorded jobs."""
-        folders = {name.split("/")[1] for name in self._storage.list("jobs/") if name.endswith("/job")}
-        return sorted(folder for folder in folders if _ID.fullmatch(folder))
+        names = self._storage.list("jobs/")
+        return sorted(_jobs_with("job", names) - _jobs_with("removed", names))
 
     def view(self, job_id: str) -> JobView:
         """Return the records of a job. Raise UnknownJob if it was never submitted."""
         prefix = f"jobs/{checked_id(job_id)}/"
         names = {name.removeprefix(prefix) for name in self._storage.list(prefix)}
-        if "job" not in names:
+        if "job" not in names or "removed" in names:
+            self._forget(job_id)
             raise _unknown(job_id)
         numbers = sorted({int(match[1]) for name in names if (match := _ATTEMPT.fullmatch(name))})
         if numbers != list(range(1, len(numbers) + 1)):
@@ -258,25 +276,16 @@ class Records:
             )
         return JobView(
             submission=self._submission(job_id),
-            lineage=self._lineage(f"{prefix}lineage") if "lineage" in names else None,
+            lineage=self._files.text(f"{prefix}lineage") if "lineage" in names else None,
             cancel_requested="cancel" in names,
             attempts=[self._attempt(prefix, number, names) for number in numbers],
         )
-
-    def _lineage(self, name: str) -> str:
-        known = self._decoded.get(name)
-        if isinstance(known, str):
-            return known
-        try:
-            return self._keep(name, self._storage.read(name).decode())
-        except UnicodeDecodeError as error:
-            raise self._unreadable(name, error) from None
 
     def _attempt(self, prefix: str, number: int, names: set[str]) -> Attempt:
         folder = attempt_folder(number)
 
         def read(kind: str, form: type[R]) -> R | None:
-            return self._read(f"{prefix}{folder}/{kind}", form) if f"{folder}/{kind}" in names else None
+            return self._files.read(f"{prefix}{folder}/{kind}", form) if f"{folder}/{kind}" in names else None
 
         return Attempt(
             number=number, planned=read("planned", Planned), claim=read("claimed", Claim), ended=read("ended", Ended)
@@ -295,7 +304,7 @@ class Records:
         try:
             self._storage.publish(name, lineage.encode())
         except AlreadyPublished:
-            return self._storage.read(name).decode()
+            return self._files.text(name)
         return lineage
 
     # -- failures ------------------------------------------------------------------------------------------------------
@@ -304,7 +313,7 @@ class Records:
         """Record a failure of a job under the next number, and return it with that number."""
         numbers = self._failure_numbers(job_id)
         number = numbers[-1] + 1 if numbers else 1
-        while not self._won(_failure(job_id, number), failure := msgspec.structs.replace(failure, number=number)):
+        while not self._files.won(_failure(job_id, number), failure := msgspec.structs.replace(failure, number=number)):
             number += 1
         for old in numbers:
             if old <= number - _MOST_FAILURES:
@@ -315,8 +324,9 @@ class Records:
         """Return the recent failures of a job, oldest first."""
         found = []
         for number in self._failure_numbers(job_id):
-            with suppress(MissingObject):  # another process records a failure
-                found.append(self._read(_failure(job_id, number), RecordedFailure))
+            # Another process records a failure and removes this one, or it is damaged: one that is lost is not counted.
+            with suppress(MissingObject, BadRecord):
+                found.append(self._files.read(_failure(job_id, number), RecordedFailure))
         return found
 
     def _failure_numbers(self, job_id: str) -> list[int]:
@@ -340,69 +350,73 @@ class Records:
 
     def plan(self, job_id: str, number: int, planned: Planned) -> bool:
         """Plan an attempt. Return False if another leader has planned it."""
-        return self._won(f"jobs/{checked_id(job_id)}/{attempt_folder(number)}/planned", planned)
+        return self._files.won(f"jobs/{checked_id(job_id)}/{attempt_folder(number)}/planned", planned)
 
     def claim(self, job_id: str, number: int, claim: Claim) -> bool:
         """Claim an attempt for this process. Return False if another process runs it or it has ended: then exit."""
         folder = f"jobs/{checked_id(job_id)}/{attempt_folder(number)}"
         # After the claim: a supervisor that declares the attempt lost later sees the claim and kills the process.
-        return self._won(f"{folder}/claimed", claim) and not self._storage.exists(f"{folder}/ended")
+        return self._files.won(f"{folder}/claimed", claim) and not self._storage.exists(f"{folder}/ended")
 
     def claimed(self, job_id: str, number: int) -> Claim | None:
         """Return the claim of an attempt, if a process has claimed it."""
         try:
-            return self._read(f"jobs/{checked_id(job_id)}/{attempt_folder(number)}/claimed", Claim)
+            return self._files.read(f"jobs/{checked_id(job_id)}/{attempt_folder(number)}/claimed", Claim)
         except MissingObject:
             return None
 
     def end(self, job_id: str, number: int, ended: Ended) -> Ended:
         """Decide how an attempt ended, and return the decision, which can be an earlier one."""
         name = f"jobs/{checked_id(job_id)}/{attempt_folder(number)}/ended"
-        if self._won(name, ended):
+        if self._files.won(name, ended):
             return ended
-        return self._read(name, Ended)
+        return self._files.read(name, Ended)
 
     def remove(self, job_id: str) -> None:
         """Remove all records of a job that has ended."""
         if self.view(job_id).verdict is None:
             raise BadRecord(f"Job {job_id} has not ended; its records are needed.", fix="Cancel the job first.")
-        self._opened.pop(job_id, None)
+        # Durable before anything is removed: without its end or its attempts, the job would run again from the start.
+        self._storage.write(f"jobs/{job_id}/removed", b"")
+        self._remove(job_id)
+
+    def finish_removals(self) -> None:
+        """Remove the records of jobs whose removal was interrupted."""
+        for job_id in _jobs_with("removed", self._storage.list("jobs/")):
+            self._remove(job_id)
+
+    def _remove(self, job_id: str) -> None:
+        self._forget(job_id)
+        mark = f"jobs/{job_id}/removed"
+        names = [name for name in self._storage.list(f"jobs/{job_id}/") if name != mark]
+        for name in sorted(names, key=lambda name: name != f"jobs/{job_id}/job"):
+            self._storage.delete(name)
         self._storage.delete(f"history/{job_id}")
-        self._storage.delete_below(f"jobs/{job_id}")
+        # Makes the removal of the other files in this folder durable before that of the mark.
+        self._storage.write(mark, b"")
+        self._storage.delete(mark)
 
-    # -- files ---------------------------------------------------------------------------------------------------------
+    def forget_all(self) -> None:
+        """Read all records again: another leader could have removed jobs whose ids are used again."""
+        self._opened.clear()
+        self._files.forget_all()
 
-    def _won(self, name: str, record: msgspec.Struct) -> bool:
-        try:
-            self._publish(name, record)
-        except AlreadyPublished:
-            return False
-        return True
+    def _forget(self, job_id: str) -> None:
+        self._opened.pop(job_id, None)
+        self._files.forget(f"jobs/{job_id}")
 
-    def _publish(self, name: str, record: msgspec.Struct) -> None:
-        self._storage.publish(name, msgspec.json.encode(record))
 
-    def _read(self, name: str, form: type[R]) -> R:
-        known = self._decoded.get(name)
-        if isinstance(known, form):
-            return known
-        try:
-            record = msgspec.json.decode(self._storage.read(name), type=form)
-        except ValueError as error:
-            raise self._unreadable(name, error) from None
-        return self._keep(name, record)
+def _jobs_with(record: str, names: list[str]) -> set[str]:
+    """Return the ids of the jobs that have a record, from the names of all files."""
+    parts = [name.split("/") for name in names if name.endswith(f"/{record}")]
+    return {part[1] for part in parts if len(part) == 3 and is_job_id(part[1])}
 
-    def _unreadable(self, name: str, error: Exception) -> BadRecord:
-        return BadRecord(
-            f"The record {name} in {self._storage.where} cannot be read: {error}.",
-            fix="Restore the file from a backup, or run the version of Penstock that wrote it.",
-        )
 
-    def _keep(self, name: str, record: _T) -> _T:
-        if len(self._decoded) >= _MOST_DECODED:
-            self._decoded.clear()
-        self._decoded[name] = record
-        return record
+def _being_removed(job_id: str) -> Conflict:
+    return Conflict(
+        f"An earlier job had the id {job_id}, and its records are not completely removed.",
+        fix="Choose another job id, or let the service choose one.",
+    )
 
 
 def _unknown(job_id: str) -> UnknownJob:
@@ -423,8 +437,13 @@ def new_job_id() -> str:
     return secrets.token_hex(16)
 
 
+def is_job_id(text: str) -> bool:
+    """Return whether a text has the form of a job id."""
+    return _ID.fullmatch(text) is not None
+
+
 def checked_id(job_id: str) -> str:
     """Return the id if it is one; ids become paths. Raise UnknownJob otherwise."""
-    if not _ID.fullmatch(job_id):
+    if not is_job_id(job_id):
         raise UnknownJob(f"'{job_id}' is not a job id.", fix="A job id has 32 hex digits; `penstock list` shows them.")
     return job_id

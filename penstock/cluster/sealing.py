@@ -60,7 +60,7 @@ class Seal:
         """Return the content of encrypted text. Raises CannotOpen."""
         try:
             return self._fernet.decrypt(sealed)
-        except self._invalid:
+        except (self._invalid, ValueError):  # text with letters that no encrypted text has
             raise CannotOpen(
                 f"A record of the cluster in {self._where} was encrypted with another key than {KEY}, or is damaged.",
                 fix=f"Restore {KEY} and the records from the same backup.",

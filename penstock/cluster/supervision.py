@@ -105,6 +105,8 @@ class Observation:
     """The knowledge of a supervisor apart from the records."""
 
     now_ms: int
+    since_ms: int
+    """When this supervisor saw the newest record of the newest attempt. The clocks of other hosts can differ."""
     process: Process = Process.UNKNOWN
     """Of the newest attempt that was claimed."""
     unknown_since_ms: int | None = None
@@ -123,7 +125,7 @@ def next_step(job: JobView, seen: Observation, policy: Policy) -> Step:
     last = job.last
     if job.verdict is not None:
         # A process that decided the end cleans up and exits by itself. One that hangs would keep its cores.
-        due = job.verdict.at_ms + policy.exit_grace_ms
+        due = seen.since_ms + policy.exit_grace_ms
         claimed = [each.number for each in job.attempts if each.claim]
         if not claimed or not seen.remains:
             return Nothing()
@@ -141,8 +143,7 @@ def _supervise(job: JobView, last: Attempt, seen: Observation, policy: Policy) -
         # The leader that planned to decide died before it did.
         return _decision(job, last.number)
     if last.claim is None:
-        planned = last.planned.at_ms if last.planned else seen.now_ms
-        deadline = planned + policy.start_timeout_ms
+        deadline = seen.since_ms + policy.start_timeout_ms
         if job.cancel_requested and last.planned and not last.planned.finalize:
             return DeclareLost(last.number, "The job was cancelled before the attempt started.")
         if seen.start_failure:
@@ -161,7 +162,7 @@ def _supervise(job: JobView, last: Attempt, seen: Observation, policy: Policy) -
     if seen.silent_since_ms is not None and seen.now_ms >= seen.silent_since_ms + policy.silent_timeout_ms:
         return DeclareLost(last.number, f"Process {last.claim.pid} has not answered for {policy.silent_timeout_ms} ms.")
     if last.planned and last.planned.finalize:
-        deadline = last.claim.at_ms + policy.finalize_timeout_ms
+        deadline = seen.since_ms + policy.finalize_timeout_ms
         return Nothing(deadline) if seen.now_ms < deadline else Kill(last.number)
     if job.cancel_requested:
         if seen.cancel_asked_ms is None:
@@ -187,7 +188,8 @@ def _continue_after(job: JobView, last: Attempt, seen: Observation, policy: Poli
         )
     if job.lineage == "":
         return _decision(job, following)
-    due = last.ended.at_ms + backoff_ms(job, policy)
+    # A new leader does not wait again. A host whose clock is fast does not delay the job.
+    due = min(last.ended.at_ms, seen.since_ms) + backoff_ms(job, policy)
     return Start(following) if seen.now_ms >= due else Nothing(due)
 
 

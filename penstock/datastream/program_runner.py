@@ -11,6 +11,7 @@ import sys
 import traceback
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from types import CodeType, ModuleType
 from zipimport import ZipImportError, zipimporter
@@ -127,6 +128,16 @@ def _run_module(name: str, folder: str) -> None:
         )
     sys.argv[0] = spec.origin or name
     _run_code(code, spec.origin or name, spec)
+
+
+def raised_by_program(error: BaseException) -> bool:
+    """Return whether a program that `execute_program` ran, or a library that it called, raised an error.
+
+    Otherwise Penstock or Spark raised it, which the program called.
+    """
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    called = list(takewhile(lambda code: code is not _run_code.__code__, reversed(codes)))
+    return 0 < len(called) < len(codes) and not any(code.co_filename.startswith(_OURS) for code in called)
 
 
 def user_traceback(error: BaseException) -> str:

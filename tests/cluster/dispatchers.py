@@ -17,7 +17,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from penstock.cluster.coordination import Coordination
 from penstock.cluster.leadership import BecomeLeader, Instruction
+from penstock.cluster.records import Records
+from penstock.cluster.recovery import FoundJob, found_jobs
 from penstock.cluster.zookeeper import ZooKeeperCoordination
 from penstock.cluster.zookeeper_client import ZooKeeperSettings, clock
 
@@ -43,6 +46,11 @@ def until(condition: Callable[[], object], what: str = "", patience_s: float = P
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what or condition}"
         time.sleep(0.02)
+
+
+def all_found(coordination: Coordination, records: Records) -> list[FoundJob]:
+    """Return the jobs that a new leader finds."""
+    return [found for batch in found_jobs(coordination, records) for found in batch]
 
 
 class Member:

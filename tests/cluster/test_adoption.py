@@ -164,7 +164,7 @@ def test_a_repeated_submission_with_the_same_id_is_one_job(tmp_path: Path) -> No
         await dispatcher.start("127.0.0.1:1")
         await until(lambda: dispatcher.state().ready)
         # No process starts: the test is about records.
-        dispatcher._supervisor.add = lambda job_id: None  # type: ignore[method-assign]
+        dispatcher._supervisor.add = lambda job_id, view: None  # type: ignore[method-assign]
         program.write_text("print()")
         stored = await dispatcher.upload("job.py", program)
         request = RunRequest(program=stored.id, job_id=JOB)

@@ -99,6 +99,15 @@ def test_a_later_attempt_cannot_move_the_checkpoints(records: Records) -> None:
         RecordedAttempt(records, JOB, 2).bind("/b")
 
 
+def test_an_attempt_does_not_resume_the_lineage_that_it_bound_itself(records: Records) -> None:
+    first = RecordedAttempt(records, JOB, 1)
+    first.bind("/a")
+    assert (first.resumes, first.has_lineage) == (False, True)
+    second = RecordedAttempt(records, JOB, 2)
+    second.bind("/a")
+    assert second.resumes
+
+
 def test_records_keep_the_last_hundred_failures(records: Records) -> None:
     attempt = RecordedAttempt(records, JOB, 1)
     for number in range(120):

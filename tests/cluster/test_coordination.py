@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dispatchers import all_found
 
 from penstock.cluster.coordination import Coordination, NoCoordination
 from penstock.cluster.credentials import BadSecretFile, read_secret, shared_secret, zookeeper_credentials
 from penstock.cluster.high_availability import coordination_of
 from penstock.cluster.leadership import BecomeLeader, Instruction
 from penstock.cluster.records import Records, Submission, attempt_folder, new_job_id
-from penstock.cluster.recovery import found_jobs
 from penstock.cluster.zookeeper import ZooKeeperCoordination
 from penstock.cluster.zookeeper_client import ZooKeeperSettings
 from penstock.common.setting_types import BadSetting
@@ -82,18 +82,18 @@ class Pointers(NoCoordination):
 class TestFoundJobs:
     def test_sound_jobs_are_found_with_their_records(self, records: Records) -> None:
         jobs = sorted(submitted(records) for _ in range(3))
-        found = found_jobs(Pointers(records, dict.fromkeys(jobs, "")), records)
+        found = all_found(Pointers(records, dict.fromkeys(jobs, "")), records)
         assert [(each.job_id, each.problem) for each in found] == [(job_id, "") for job_id in jobs]
         assert all(each.view and each.view.submission.id == each.job_id for each in found)
 
     def test_a_record_without_a_pointer_is_found(self, records: Records) -> None:
         job_id = submitted(records)
-        [found] = found_jobs(Pointers(records, {}), records)
+        [found] = all_found(Pointers(records, {}), records)
         assert (found.job_id, found.problem) == (job_id, "")
 
     def test_a_job_without_records_is_reported_instead_of_dropped(self, records: Records) -> None:
         sound, lost = submitted(records), new_job_id()
-        found = {each.job_id: each for each in found_jobs(Pointers(records, {sound: "", lost: ""}), records)}
+        found = {each.job_id: each for each in all_found(Pointers(records, {sound: "", lost: ""}), records)}
         assert found[sound].view is not None
         assert found[lost].view is None
         assert f"no job {lost}" in found[lost].problem
@@ -117,7 +117,7 @@ class TestFoundJobs:
     ) -> None:
         sound, damaged = submitted(records), submitted(records)
         damage(storage.root / "jobs" / damaged)
-        found = {each.job_id: each for each in found_jobs(NoCoordination(records), records)}
+        found = {each.job_id: each for each in all_found(NoCoordination(records), records)}
         assert found[sound].view is not None
         assert found[damaged].view is None
         assert found[damaged].problem
@@ -125,7 +125,7 @@ class TestFoundJobs:
     def test_a_refused_pointer_is_reported_and_its_records_are_not_read(self, records: Records) -> None:
         job_id = submitted(records)
         pointers = {job_id: "It was changed.", "../evil": "The name is not a job id."}
-        found = {each.job_id: each for each in found_jobs(Pointers(records, pointers), records)}
+        found = {each.job_id: each for each in all_found(Pointers(records, pointers), records)}
         assert found[job_id].problem == "It was changed."
         assert found["../evil"].view is None
 
@@ -137,7 +137,7 @@ class TestFoundJobs:
 
         monkeypatch.setattr(storage, "list", fail)
         with pytest.raises(StorageError, match="The disk is gone"):
-            found_jobs(Pointers(records, {new_job_id(): ""}), records)
+            all_found(Pointers(records, {new_job_id(): ""}), records)
 
 
 class TestSecrets:

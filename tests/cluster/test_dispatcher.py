@@ -112,7 +112,7 @@ def test_a_draining_service_refuses_jobs_and_supervises_those_that_it_has(tmp_pa
 def test_a_job_with_damaged_records_is_shown_as_failed_until_they_are_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.cluster.dispatcher._SWEEP_S", 0.05)
+    monkeypatch.setattr("penstock.cluster.housekeeping._SWEEP_S", 0.05)
     monkeypatch.setattr("penstock.cluster.supervisor.Supervisor._launch", lambda *arguments: None)
 
     async def scenario() -> None:
@@ -237,15 +237,15 @@ def test_a_leadership_that_is_lost_and_won_again_during_the_adoption_adopts_agai
     running: list[Dispatcher] = []
     readings: list[int] = []
 
-    def reading(*arguments: Any) -> list[FoundJob]:
-        jobs = found_jobs(*arguments)
-        readings.append(len(jobs))
+    def reading(*arguments: Any) -> list[list[FoundJob]]:
+        jobs = list(found_jobs(*arguments))
+        readings.append(sum(map(len, jobs)))
         if len(readings) == 1:
             running[0]._on_instruction(StepDown(reason="The session was lost."))
             running[0]._on_instruction(BecomeLeader(epoch=2))
         return jobs
 
-    monkeypatch.setattr("penstock.cluster.dispatcher.found_jobs", reading)
+    monkeypatch.setattr("penstock.cluster.housekeeping.found_jobs", reading)
 
     async def scenario() -> None:
         running.append(Dispatcher({"cluster.dir": str(tmp_path / "cluster")}))

@@ -29,7 +29,12 @@ SLEEPS = "import time\ntime.sleep(600)"
 
 
 def test_jobs_are_adopted_and_a_hung_one_is_replaced_after_the_dispatcher_is_killed(tmp_path: Path) -> None:
-    settings = {"heartbeat__timeout": "12 s", "cluster__max_concurrent_starts": "3"}
+    settings = {
+        "heartbeat__timeout": "12 s",
+        "cluster__max_concurrent_starts": "3",
+        # The sleeping jobs count as starting until then.
+        "cluster__start_timeout": "30 min",
+    }
     programs = [(SUMS, [str(tmp_path / "out"), str(1000 * PER_EPOCH), ""]), (SLEEPS, []), (SLEEPS, [])]
     here = str(Path(__file__).parent)
     dispatcher = subprocess.Popen(

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from service import PER_EPOCH, Service, crash, expected_sums, output_of
+from service import PER_EPOCH, Service, crash, expected_sums, output_of, wait_for
 
 from penstock.driver.assignment import Verdict
 
@@ -48,6 +48,8 @@ def test_a_job_that_is_killed_while_it_finishes_is_finished_once(
     assert output_of(out) == expected_sums(RECORDS)
     verdicts = [each.ended.verdict for each in view.attempts if each.ended]
     assert verdicts == [Verdict.LOST] * (len(view.attempts) - 1) + [Verdict.FINISHED]
+    assert view.lineage
+    wait_for(lambda: not Path(view.lineage or "").exists(), "the checkpoints are removed")
     assert [service.view(each).lineage for each, _, _ in jobs.values()].count(view.lineage) == 1
     # The last death comes after the decision and starts no attempt.
     assert len(view.attempts) == len(markers)

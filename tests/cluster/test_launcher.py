@@ -3,8 +3,11 @@
 import time
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from penstock.cluster.launcher import LocalLauncher
-from penstock.cluster.order import ORDER, Order
+from penstock.cluster.order import LOG, ORDER, Order, write_order
 from penstock.cluster.other_hosts import OtherHosts
 from penstock.cluster.records import Planned, Records, Submission, new_job_id
 from penstock.state.local_storage import LocalStorage
@@ -52,6 +55,33 @@ def test_a_process_that_finds_its_attempt_taken_is_not_a_failure(tmp_path: Path)
     launcher = LocalLauncher(OtherHosts(None, dict))
     launcher.start(order(tmp_path))
     assert failure_of(launcher, ends=False) == ""
+
+
+def test_the_exit_codes_of_old_processes_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.cluster.launcher._KEPT_ENDED", 2)
+    monkeypatch.setattr("penstock.cluster.launcher.sys.executable", "/bin/false")
+    launcher = LocalLauncher(OtherHosts(None, dict))
+    jobs = [new_job_id() for _ in range(5)]
+    for job_id in jobs:
+        launcher.start(msgspec.structs.replace(order(tmp_path), job_id=job_id))
+        launcher._children[job_id, 1][0].wait(30)
+    assert [job_id for job_id, _ in launcher._children] == jobs[-3:]
+    assert "code 1" in launcher.start_failure(jobs[-1], 1)
+
+
+def test_a_new_attempt_removes_the_programs_of_earlier_ones_and_old_logs(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs" / JOB
+    for number in range(1, 16):
+        path = write_order(msgspec.structs.replace(order(tmp_path), attempt=number, folder=str(jobs / str(number))))
+        (path.parent / "program").mkdir()
+        (path.parent / "program" / "job.py").touch()
+        (path.parent / "upload").touch()
+        (path.parent / LOG).touch()
+    found = {int(folder.name): {path.name for path in folder.iterdir()} for folder in jobs.iterdir()}
+    assert found == {number: {ORDER, LOG} for number in range(6, 15)} | {15: {ORDER, LOG, "program", "upload"}}
+    # An attempt that is started again, by a new leader, keeps later ones.
+    write_order(msgspec.structs.replace(order(tmp_path), attempt=14, folder=str(jobs / "14")))
+    assert (jobs / "15" / "program").exists()
 
 
 def test_an_order_is_readable_by_its_user_only(tmp_path: Path) -> None:

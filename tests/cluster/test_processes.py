@@ -89,6 +89,24 @@ def test_a_stopped_tree_is_killed(family: Family) -> None:
     assert [pid for pid in pids if _stat(pid) is not None] == []
 
 
+def test_a_process_that_cannot_be_signalled_does_not_protect_the_others(
+    family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent, pids = family
+    kill = os.kill
+
+    def refused(pid: int, number: int) -> None:
+        if pid == pids[1]:
+            raise PermissionError
+        kill(pid, number)
+
+    monkeypatch.setattr("penstock.cluster.processes._KILL_S", 0.2)
+    monkeypatch.setattr("penstock.cluster.processes.os.kill", refused)
+    kill_tree(claim_of(parent.pid))
+    monkeypatch.undo()
+    assert [pid for pid in pids if _stat(pid) is not None] == [pids[1]]
+
+
 def test_killing_a_dead_process_succeeds_and_touches_no_other(family: Family) -> None:
     parent, pids = family
     assert kill_tree(claim_of(parent.pid, started=1))

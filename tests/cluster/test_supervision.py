@@ -57,7 +57,7 @@ def lost(records: Records, job: str, number: int = 1, at_ms: int = 0) -> None:
 
 class TestNextStep:
     def step(self, records: Records, job: str, **seen: Any) -> Step:
-        return next_step(records.view(job), Observation(**{"now_ms": 0, **seen}), POLICY)
+        return next_step(records.view(job), Observation(**{"now_ms": 0, "since_ms": 0, **seen}), POLICY)
 
     def test_a_submitted_job_is_started(self, records: Records, job: str) -> None:
         assert self.step(records, job) == Start(1)
@@ -98,16 +98,18 @@ class TestNextStep:
         assert self.step(records, job, now_ms=1_000) == Start(2)
         running(records, job, 2)
         lost(records, job, 2, at_ms=1_000)
-        assert self.step(records, job, now_ms=1_000) == Nothing(3_000)
+        assert self.step(records, job, now_ms=1_000, since_ms=1_000) == Nothing(3_000)
 
     def test_an_attempt_that_ran_for_long_resets_the_delay(self, records: Records, job: str) -> None:
         for number in (1, 2, 3):
             running(records, job, number)
             lost(records, job, number, at_ms=100)
-        assert self.step(records, job) == Nothing(100 + 4_000)
+        assert self.step(records, job, since_ms=100) == Nothing(100 + 4_000)
         running(records, job, 4)
         lost(records, job, 4, at_ms=POLICY.stable_ms)
-        assert self.step(records, job) == Nothing(POLICY.stable_ms + 1_000)
+        assert self.step(records, job, since_ms=POLICY.stable_ms) == Nothing(POLICY.stable_ms + 1_000)
+        # Its host's clock is fast.
+        assert self.step(records, job, since_ms=500) == Nothing(1_500)
 
     def test_a_lost_process_that_still_lives_is_killed_before_the_next_attempt(
         self, records: Records, job: str

@@ -1,65 +1,20 @@
 """The supervisor with a launcher that the test controls: starts, silence, kills and the end of jobs."""
 
+import threading
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
 from memory_storage import records_in_memory
+from simulated_host import Host
 
 from penstock.cluster.order import Order
-from penstock.cluster.records import Claim, Ended, JobView, Planned, Records, Submission
-from penstock.cluster.supervision import Policy, Process
+from penstock.cluster.records import Ended, JobView, Planned, Records, Submission
+from penstock.cluster.supervision import Policy
 from penstock.cluster.supervisor import Supervisor
 from penstock.driver.assignment import Verdict
 
 POLICY = Policy()
-
-
-class Host:
-    """Launches simulated processes."""
-
-    def __init__(self, records: Records) -> None:
-        self.records = records
-        self.now = 0
-        self.started: list[tuple[str, int]] = []
-        self.refuses = 0
-        """How many starts fail."""
-        self.alive: set[int] = set()
-        self.immortal: set[int] = set()
-        self.reported: set[tuple[str, int]] = set()
-        """Attempts whose process has reported a running job."""
-        self.heard: dict[tuple[str, int], int] = {}
-        self.kills: list[int] = []
-        self.reachable = True
-
-    def start(self, order: Order) -> None:
-        if self.refuses:
-            self.refuses -= 1
-            raise OSError("no space left on device")
-        self.started.append((order.job_id, order.attempt))
-
-    def claim(self, job: str, attempt: int = 1) -> Claim:
-        pid = 1000 + len(self.alive) + len(self.kills)
-        claim = Claim(token=f"t{pid}", host="h", boot="b", pid=pid, started=1, at_ms=self.now)
-        assert self.records.claim(job, attempt, claim)
-        self.alive.add(pid)
-        return claim
-
-    def state(self, job_id: str, attempt: int, claim: Claim) -> Process:
-        if not self.reachable:
-            return Process.UNKNOWN
-        return Process.ALIVE if claim.pid in self.alive else Process.DEAD
-
-    def start_failure(self, job_id: str, attempt: int) -> str:
-        return ""
-
-    def remains(self, job_id: str, attempt: int, claim: Claim) -> bool:
-        return claim.pid in self.alive
-
-    def kill(self, job_id: str, attempt: int, claim: Claim) -> bool:
-        self.kills.append(claim.pid)
-        self.alive -= {claim.pid} - self.immortal
-        return claim.pid not in self.alive
 
 
 @pytest.fixture
@@ -148,6 +103,109 @@ def test_a_job_starts_when_another_one_runs(supervisor: Supervisor, host: Host, 
     host.reported.add((jobs[0], 1))
     tick(supervisor)
     assert host.started[2:] == [(jobs[2], 1)]
+
+
+def test_a_new_leader_counts_the_starts_of_its_predecessor_before_it_starts_a_job(
+    supervisor: Supervisor, records: Records, host: Host, submit: Submit
+) -> None:
+    jobs = [submit() for _ in range(6)]
+    for job in jobs[-2:]:
+        records.plan(job, 1, Planned(leader="dead", at_ms=0))
+        host.claim(job)
+    tick(supervisor)
+    assert host.started == []
+    host.reported.add((jobs[-1], 1))
+    for _ in range(2):
+        tick(supervisor)
+    assert host.started == [(jobs[0], 1)]
+
+
+def test_starts_are_counted_whatever_the_clock_of_the_host_that_planned_them_shows(
+    supervisor: Supervisor, records: Records, host: Host, submit: Submit
+) -> None:
+    host.now = 10 * POLICY.start_timeout_ms
+    slow, fast, other = submit(), submit(), submit()
+    records.plan(slow, 1, Planned(leader="b", at_ms=0))
+    records.plan(fast, 1, Planned(leader="b", at_ms=2 * host.now))
+    tick(supervisor)
+    assert {job for job, _ in host.started} == {slow, fast}
+    wait(supervisor, host, POLICY.start_timeout_ms)
+    assert host.started[2:] == [(other, 1)]
+    ends = [last_end(records.view(job)) for job in (slow, fast)]
+    assert all(end is not None and "No process claimed" in end.reason for end in ends)
+
+
+def test_an_error_of_any_kind_about_one_job_does_not_affect_the_others(
+    supervisor: Supervisor, records: Records, host: Host, submit: Submit, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd, other = submit(), submit()
+    view = records.view
+
+    def fail(job_id: str) -> JobView:
+        if job_id == odd:
+            raise RuntimeError("unforeseen")
+        return view(job_id)
+
+    records.view = fail  # type: ignore[method-assign]
+    for _ in range(3):
+        tick(supervisor)
+    assert host.started == [(other, 1)]
+    assert [record.message for record in caplog.records] == [f"Cannot supervise job {odd} now: unforeseen"]
+    records.view = view  # type: ignore[method-assign]
+    tick(supervisor)
+    assert host.started == [(other, 1), (odd, 1)]
+
+
+def test_jobs_that_have_not_ended_are_looked_at_before_the_history(
+    supervisor: Supervisor, records: Records, host: Host, submit: Submit
+) -> None:
+    ended, waiting = submit(), submit()
+    records.end(ended, 1, Ended(verdict=Verdict.FINISHED, by="t", at_ms=0))
+    supervisor.forget_all()
+    for job in (ended, waiting):
+        supervisor.add(job, records.view(job))
+    looked: list[str] = []
+    view = records.view
+    records.view = lambda job_id: looked.append(job_id) or view(job_id)  # type: ignore[method-assign, func-returns-value]
+    tick(supervisor)
+    assert looked == [waiting, ended]
+
+
+def test_a_kill_does_not_wait_until_checkpoints_are_removed(
+    supervisor: Supervisor, records: Records, host: Host, submit: Submit
+) -> None:
+    released = threading.Event()
+    supervisor.clean_up = lambda view: released.wait(30) and None
+    jobs = [submit() for _ in range(8)]
+    for job in jobs:
+        records.end(job, 1, Ended(verdict=Verdict.FINISHED, by="t", at_ms=0))
+    hung = submit()
+    records.plan(hung, 1, Planned(leader="dead", at_ms=0))
+    claim = host.claim(hung)
+    records.end(hung, 1, Ended(verdict=Verdict.LOST, by="a", at_ms=0))
+    tick(supervisor)
+    assert host.kills == [claim.pid]
+    assert all(map(supervisor.supervises, jobs))
+    released.set()
+    for job in jobs:
+        supervisor._jobs[job].cleaning.result(30)  # type: ignore[union-attr]
+    tick(supervisor)
+    assert not any(map(supervisor.supervises, jobs))
+
+
+def test_the_history_of_a_job_that_ended_long_ago_is_read_once(
+    supervisor: Supervisor, records: Records, host: Host, changes: Counter[str], submit: Submit
+) -> None:
+    """A new leader passes the records that it has found to `changed` itself."""
+    old, recent = submit(), submit()
+    host.now = 2 * POLICY.exit_grace_ms
+    records.end(old, 1, Ended(verdict=Verdict.FINISHED, by="t", at_ms=0))
+    records.end(recent, 1, Ended(verdict=Verdict.FINISHED, by="t", at_ms=host.now))
+    supervisor.forget_all()
+    for job in (old, recent):
+        supervisor.add(job, records.view(job))
+    tick(supervisor)
+    assert changes == {recent: 1}
 
 
 def test_programs_that_never_execute_a_job_do_not_block_other_jobs_forever(
@@ -268,7 +326,7 @@ def test_an_ended_job_is_reported_again_when_its_process_has_exited(
     before = changes[job]
     tick(supervisor)
     assert changes[job] == before
-    assert supervisor.running == 0
+    assert supervisor.running() == set()
     host.alive.clear()
     tick(supervisor)
     assert changes[job] == before + 1
@@ -285,9 +343,8 @@ def test_a_process_that_hangs_after_the_end_of_its_job_is_killed(
     records.end(job, 1, Ended(verdict=Verdict.FINISHED, by=claim.token, at_ms=0))
     tick(supervisor)
     assert host.kills == []
-    host.now = POLICY.exit_grace_ms
-    tick(supervisor)
-    assert host.kills == [claim.pid]
+    wait(supervisor, host, POLICY.exit_grace_ms)
+    assert host.kills[:1] == [claim.pid]
 
 
 def test_a_cancelled_job_is_decided_once_although_it_was_planned_meanwhile(

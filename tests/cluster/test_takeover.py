@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from dispatchers import Member, StandIn, settings_for, until
+from dispatchers import Member, StandIn, all_found, settings_for, until
 from kazoo.client import KazooClient
 
 from chaos.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
@@ -14,7 +14,6 @@ from penstock.cluster.coordination import CoordinationUnavailable
 from penstock.cluster.gateway import NotLeading
 from penstock.cluster.leadership import BecomeLeader, PauseLeadership, ResumeLeadership, StepDown
 from penstock.cluster.records import Records, Submission, new_job_id
-from penstock.cluster.recovery import found_jobs
 from penstock.cluster.zookeeper_client import ZooKeeperSettings
 from penstock.state.local_storage import LocalStorage
 
@@ -161,7 +160,7 @@ class TestOneServer:
         server.start()
         leader.leads()
         assert leader.coordination.pointers() == {}
-        [found] = found_jobs(leader.coordination, records)
+        [found] = all_found(leader.coordination, records)
         assert found.job_id == job_id
         assert found.view is not None
 
@@ -203,7 +202,7 @@ class TestThreeServers:
         dispatcher.leads()
         until(lambda: dispatcher.coordination.problem == "")
         assert set(dispatcher.coordination.pointers()) == jobs
-        assert {found.job_id for found in found_jobs(dispatcher.coordination, records) if found.view} == jobs
+        assert {found.job_id for found in all_found(dispatcher.coordination, records) if found.view} == jobs
         dispatcher.coordination.add_job(new_job_id())
 
     def test_all_killed_and_restarted(self, ensemble: ZooKeeperEnsemble, member: Make) -> None:

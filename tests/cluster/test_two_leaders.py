@@ -75,7 +75,7 @@ class JobManager:
         yield
         new = not lineage.exists
         if new:
-            lineage.exists, lineage.published = True, 0
+            lineage.exists, lineage.published, lineage.closed = True, 0, False
         last = lineage.published
         yield
         # A process that was slow finds no lineage after its successor finished the job.
@@ -210,6 +210,7 @@ class World:
             can_act=lambda: True,
             now_ms=lambda: self.now + skew_ms,
             _pool=Inline(),  # type: ignore[arg-type]
+            _cleaners=Inline(),  # type: ignore[arg-type]
         )
 
     # -- the launcher of both leaders ----------------------------------------------------------------------------------
