@@ -344,7 +344,10 @@ class Dispatcher:
     async def run(self, request: RunRequest) -> str:
         self._check_leading()
         if self._draining:
-            raise Conflict("The service is draining and accepts no jobs.", fix="Submit the job to another Dispatcher.")
+            raise Conflict(
+                "The service is draining and accepts no jobs.",
+                fix="Start it again: `penstock cluster stop`, then `penstock cluster start`. Jobs keep running.",
+            )
         if self._storage_problem:
             raise Conflict(self._storage_problem, fix="Free space, or make the storage writable, and try again.")
         return await self._submissions.accept(request)

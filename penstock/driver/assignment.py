@@ -14,6 +14,7 @@ import msgspec
 from penstock.checkpoint.manifest import Fenced
 from penstock.common.interrupts import Interrupt
 from penstock.driver.job_snapshot import ExceptionSnapshot
+from penstock.driver.slots import TooFewSlots
 from penstock.errors import PenstockError
 from penstock.state.storage import StorageError
 
@@ -114,10 +115,10 @@ def verdict_on(error: BaseException, starting: bool = False) -> Verdict:
 
     Another attempt can succeed where this process lost its lineage or was asked to exit. `starting`: the program did
     not get as far as in an earlier attempt, so the restart strategy of the job does not apply. Then the next attempt
-    can also succeed where this one could not reach the storage. In the first attempt, unreachable storage is more
-    likely a wrong address.
+    can also succeed where this one could not reach the storage, or got no slot. In the first attempt, unreachable
+    storage is more likely a wrong address.
     """
     if isinstance(error, (Fenced, Superseded, *Interrupt)):
         return Verdict.LOST
-    unreachable = isinstance(error, OSError) or (isinstance(error, StorageError) and error.retryable)
+    unreachable = isinstance(error, (OSError, TooFewSlots)) or (isinstance(error, StorageError) and error.retryable)
     return Verdict.LOST if starting and unreachable else Verdict.FAILED

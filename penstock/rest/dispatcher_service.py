@@ -26,15 +26,14 @@ from penstock.cluster.log_files import FORMAT, log_to_stderr, rotate_in_backgrou
 from penstock.cluster.service_lock import ServiceLock
 from penstock.common.console import SECRETS
 from penstock.common.error_format import short_form
-from penstock.common.options.service import LOG_FILES, LOG_SIZE, REST_ADDRESS, REST_TLS_CA
+from penstock.common.options.service import HA_QUORUM, HA_TYPE, LOG_FILES, LOG_SIZE, REST_ADDRESS, REST_TLS_CA
 from penstock.common.private_file import replace_private
 from penstock.errors import PenstockError
+from penstock.rest.addresses import WILDCARDS, is_loopback
 from penstock.rest.agents import HttpAgents
 from penstock.rest.assembly import rest_server
 from penstock.rest.server import raise_descriptor_limit
 from penstock.rest.token_file import cluster_token
-
-_WILDCARDS = ("0.0.0.0", "::")
 
 _logger = logging.getLogger("penstock")
 
@@ -78,6 +77,7 @@ async def _serve(directory: ClusterDirectory, settings: Mapping[str, str], start
         loop.add_signal_handler(number, dispatcher.closing.set)
     host = _advertised(settings, server.host)
     url = f"{'https' if server.tls else 'http'}://{host}:{server.port}"
+    _warn_if_out_of_reach(settings, host, url)
     await dispatcher.start(url)
     # All modules are loaded. Without this, a full collection looks at their objects each time, which takes 60 ms.
     gc.collect()
@@ -111,9 +111,19 @@ def _keep_log(path: Path, settings: Mapping[str, str], write: bool) -> None:
 
 def _advertised(settings: Mapping[str, str], bound: str) -> str:
     """Return the host under which other hosts reach this service."""
-    if bound in _WILDCARDS:
+    if bound in WILDCARDS:
         bound = REST_ADDRESS.read(settings) or socket.getfqdn()
     return f"[{bound}]" if ":" in bound and not bound.startswith("[") else bound
+
+
+def _warn_if_out_of_reach(settings: Mapping[str, str], host: str, url: str) -> None:
+    servers = [server.rpartition(":")[0] for server in HA_QUORUM.read(settings).replace(" ", "").split(",")]
+    if HA_TYPE.read(settings) != "none" and is_loopback(host) and not all(map(is_loopback, servers)):
+        _logger.warning(
+            "Dispatchers on other hosts cannot reach this one at %s, so they cannot forward requests to it or manage "
+            "its jobs. Set rest.bind-address, and rest.ssl.certificate and rest.ssl.private-key for TLS.",
+            url,
+        )
 
 
 def main() -> None:

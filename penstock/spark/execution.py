@@ -25,7 +25,7 @@ from penstock.driver.job_observer import JobObserver
 from penstock.driver.job_snapshot import ExceptionSnapshot
 from penstock.driver.life_cycle import LifeCycle, Wish
 from penstock.driver.requests import Requests
-from penstock.driver.slots import Slots
+from penstock.driver.slots import Slots, TooFewSlots
 from penstock.errors import PenstockError
 from penstock.runtime.probe import crash_probe
 from penstock.spark.engine import SparkEngine
@@ -386,9 +386,15 @@ class JobExecution:
             case JobStatus.CANCELED if self._has_recovered or self._spec.assignment is None:
                 return Verdict.CANCELED
             case JobStatus.FAILED if self.error is not None and self._session_lives():
-                return verdict_on(self.error)
+                return verdict_on(self.error, starting=self._got_no_slot())
         # Suspended, without its JVM, or cancelled although the last checkpoint could not be read.
         return Verdict.LOST
+
+    def _got_no_slot(self) -> bool:
+        """Return whether this attempt could not resume the job, because its application got no executor."""
+        assignment = self._spec.assignment
+        resumes = assignment is not None and assignment.resumes
+        return resumes and not self._has_recovered and isinstance(self.error, TooFewSlots)
 
     def _close_lineage(self, end: End) -> bool:
         """Close the lineage. Return whether this driver can remove its checkpoints, or another one continues them."""

@@ -11,6 +11,7 @@ from penstock.cluster.records import Ended, Planned, Records, Submission
 from penstock.common.interrupts import Terminated
 from penstock.driver.assignment import RecordedFailure, Superseded, Verdict, verdict_on
 from penstock.driver.job_snapshot import ExceptionSnapshot
+from penstock.driver.slots import TooFewSlots
 from penstock.state.local_storage import LocalStorage
 from penstock.state.storage import MissingObject, StorageError
 
@@ -137,6 +138,7 @@ def test_a_reason_in_the_records_holds_no_secret(records: Records) -> None:
         (StorageError("unreachable"), Verdict.FAILED, Verdict.LOST),
         (MissingObject("manifests/1", "x"), Verdict.FAILED, Verdict.FAILED),
         (ConnectionRefusedError(), Verdict.FAILED, Verdict.LOST),
+        (TooFewSlots("x"), Verdict.FAILED, Verdict.LOST),
     ],
 )
 def test_an_attempt_is_lost_only_if_another_attempt_can_avoid_the_error(
