@@ -6,6 +6,7 @@ from http import HTTPStatus
 
 import msgspec
 
+from penstock.cluster.coordination import CoordinationUnavailable
 from penstock.cluster.gateway import Conflict, NotLeading, Timeout, UnknownOperation, UnknownProgram
 from penstock.cluster.records import UnknownJob
 from penstock.common.masking import masked_start
@@ -51,6 +52,7 @@ _STATUS: tuple[tuple[type[Exception], HTTPStatus], ...] = (
     (NotLeading, HTTPStatus.SERVICE_UNAVAILABLE),
     (Timeout, HTTPStatus.SERVICE_UNAVAILABLE),
     (NoAnswer, HTTPStatus.SERVICE_UNAVAILABLE),
+    (CoordinationUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
 )
 
 

@@ -267,14 +267,16 @@ class JobExecution:
         return instruction
 
     def _failed(self, error: BaseException) -> AwaitRestart | End:
-        exception = self.observer.failed(error, self) if self.life.wish is Wish.GO_ON else None
+        lives = self._session_lives()
+        # Without the JVM, the error is one of the bridge to it.
+        cause = error if lives else jvm_death() or error
+        exception = self.observer.failed(cause, self) if self.life.wish is Wish.GO_ON else None
         with self.epoch_lock:
-            lives = self._session_lives()
             failure = JobFailure.of(error, int(time.monotonic() * 1000), restartable=lives)
             record = None if exception is None else self._record(failure, exception)
             instruction = self.life.failed(failure)
             self.recovered.clear()
-        self.error = error if lives else jvm_death() or error
+        self.error = cause
         if self._spec.assignment is not None and record is not None:
             self._spec.assignment.failed(record)
         name, wish = self._spec.name, self.life.wish

@@ -32,8 +32,10 @@ def test_a_job_resumes_after_its_jvm_is_killed_while_it_runs_and_while_it_starts
     job, first = submit_and_await_output(service, tmp_path / "out", records)
     kill(jvm_of(first))
     kill(jvm_of(service.claim(job, 2)))
-    service.wait_until(job, "FINISHED", attempt=3)
+    finished = service.wait_until(job, "FINISHED", attempt=3)
     assert output_of(tmp_path / "out") == expected_sums(records)
+    # Each death once, and not as an error of the bridge to the JVM.
+    assert [(each.attempt, "JVM" in each.message) for each in finished.exceptions] == [(1, True), (2, True)]
     verdicts = [each.ended.verdict for each in service.view(job).attempts if each.ended]
     assert verdicts == [Verdict.LOST, Verdict.LOST, Verdict.FINISHED]
 

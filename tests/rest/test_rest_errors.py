@@ -8,6 +8,7 @@ import pytest
 from fake_gateway import JOB, JOBS, snapshot
 from http_service import Service, multipart
 
+from penstock.cluster.coordination import CoordinationUnavailable
 from penstock.cluster.gateway import Conflict, NotLeading, Timeout
 from penstock.common.options import BadSetting
 from penstock.common.program_files import BadProgram
@@ -38,6 +39,7 @@ SETTINGS = {
         (NotLeading("Busy.", fix="Wait."), 503),
         (Timeout("Busy.", fix="Wait."), 503),
         (NoAnswer("Busy.", fix="Wait."), 503),
+        (CoordinationUnavailable("Busy.", fix="Wait."), 503),
         (BadSetting("Busy.", fix="Wait."), 400),
         (BadProgram("Busy.", fix="Wait."), 400),
         (PenstockError("Busy.", fix="Wait."), 500),
