@@ -67,6 +67,7 @@ jobs on a busy machine, it doubles the 99th percentile of their latency.
 _PROBE_S = 5.0
 """How often a Dispatcher checks whether it can write records."""
 _NO_LEADER = "No Dispatcher leads at the moment."
+_ADOPTS = "The Dispatcher reads the records of the jobs."
 
 _logger = logging.getLogger("penstock")
 
@@ -90,8 +91,8 @@ class Dispatcher:
         self._adopt = threading.Event()
         self._turn = 0
         """How often this Dispatcher has stepped down."""
-        self._adopted_turn = -1
-        """The turn in which it adopted the jobs."""
+        self._adopted_turn = self._shown_turn = -1
+        """The turn in which it adopted the jobs, and in which requests find them."""
         self._closed = threading.Event()
 
     async def start(self, address: str) -> None:
@@ -215,6 +216,16 @@ class Dispatcher:
             self._adopt.set()
             raise
         self._adopted_turn = turn
+        # In the event loop, after the jobs: a request would not find those that are not in the table yet.
+        self._in_loop(self._show_all, turn)
+
+    def _show_all(self, turn: int) -> None:
+        self._shown_turn = turn
+
+    @property
+    def _shows_all(self) -> bool:
+        """Whether requests find all jobs that were adopted in the current turn."""
+        return self._shown_turn == self._turn
 
     @property
     def _adopted(self) -> bool:
@@ -261,8 +272,8 @@ class Dispatcher:
     def state(self) -> ClusterState:
         leading = self._coordination.leading
         problem = self._storage_problem or self._coordination.problem
-        if not problem and leading and not self._adopted:
-            problem = "The Dispatcher reads the records of the jobs."
+        if not problem and leading and not self._shows_all:
+            problem = _ADOPTS
         elif not problem and not leading and self._coordination.leader_address() is None:
             problem = _NO_LEADER
         ready = not problem and not self._draining
@@ -271,6 +282,8 @@ class Dispatcher:
 
     def leader(self) -> str | None:
         if self._coordination.leading:
+            if not self._shows_all:
+                raise NotLeading(_ADOPTS, fix="Try again in a few seconds.")
             return None
         address = self._coordination.leader_address()
         if address is not None and address != self._address:

@@ -14,7 +14,8 @@ import pytest
 from penstock.cluster import housekeeping
 from penstock.cluster.coordination import CoordinationUnavailable, NoCoordination
 from penstock.cluster.dispatcher import Dispatcher
-from penstock.cluster.gateway import Conflict, RunRequest
+from penstock.cluster.gateway import Conflict, NotLeading, RunRequest
+from penstock.cluster.housekeeping import Housekeeping
 from penstock.cluster.leadership import BecomeLeader, Instruction, StepDown
 from penstock.cluster.processes import this_process
 from penstock.cluster.records import Claim, Ended, JobView, Planned, Records, new_job_id
@@ -390,5 +391,34 @@ def test_files_stay_while_the_storage_has_no_records(cluster: Cluster, host_swee
                 swept = running._housekeeping._next_host_sweep
                 await until(lambda swept=swept: running._housekeeping._next_host_sweep > swept)
             assert folder.exists()
+
+    asyncio.run(scenario())
+
+
+def test_a_new_leader_answers_for_jobs_once_it_has_found_all_of_them(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, go_on = threading.Event(), threading.Event()
+    adopt = Housekeeping.adopt
+
+    def slowly(housekeeping: Housekeeping) -> None:
+        reads.set()
+        assert go_on.wait(30)
+        adopt(housekeeping)
+
+    async def scenario() -> None:
+        async with cluster.dispatcher("a") as first:
+            job_id = await cluster.submit(first)
+        monkeypatch.setattr(Housekeeping, "adopt", slowly)
+        async with cluster.dispatcher("b", leads=False) as second:
+            turns(second).lead()
+            await until(reads.is_set)
+            with pytest.raises(NotLeading, match="reads the records"):
+                second.leader()
+            assert not second.state().ready
+            go_on.set()
+            await until(lambda: second.state().ready)
+            assert second.leader() is None
+            assert second.job(job_id).id == job_id
 
     asyncio.run(scenario())

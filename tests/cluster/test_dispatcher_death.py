@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from service import PER_EPOCH, SUMS, Service, wait_for
 
+from penstock.cluster.directory import ClusterDirectory
 from penstock.cluster.processes import remains
+from penstock.cluster.records import Claim, Records
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -46,13 +48,14 @@ def test_jobs_are_adopted_and_a_hung_one_is_replaced_after_the_dispatcher_is_kil
     jobs = [dispatcher.stdout.readline().strip() for _ in programs]
     checkpoints = tmp_path / "service" / "checkpoints" / jobs[0]
     wait_for(lambda: list(checkpoints.rglob("manifests/*")), "the first checkpoint is complete")
+    records = Records(ClusterDirectory(tmp_path / "service").storage({}))
+    claims = [wait_for(lambda job=job: claim_of(records, job), "the job is claimed") for job in jobs]
+    hung = claims[1]
+    os.kill(hung.pid, signal.SIGSTOP)
     dispatcher.send_signal(signal.SIGKILL)
     dispatcher.wait()
 
     with Service(tmp_path, **settings) as service:
-        claims = [service.claim(job) for job in jobs]
-        hung = claims[1]
-        os.kill(hung.pid, signal.SIGSTOP)
         service.wait_until(jobs[0], "RUNNING")
         assert service.shown(jobs[0]).attempt == 1
         successor = service.claim(jobs[1], attempt=2)
@@ -65,6 +68,11 @@ def test_jobs_are_adopted_and_a_hung_one_is_replaced_after_the_dispatcher_is_kil
             assert [each.claim for each in service.view(job).attempts] == [claim]
             assert remains(claim)
         check_concurrent_starts(service)
+
+
+def claim_of(records: Records, job: str) -> Claim | None:
+    last = records.view(job).last
+    return None if last is None else last.claim
 
 
 def check_concurrent_starts(service: Service) -> None:

@@ -15,8 +15,8 @@ from penstock.state.local_storage import LocalStorage
 
 
 @pytest.fixture(autouse=True)
-def _same_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A JobManager changes its process, which is that of the test."""
+def _same_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, launched: object) -> None:
+    """A JobManager changes its process, which is that of the test; `launched` restores its launch context."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", list(sys.argv))
     monkeypatch.setattr(sys, "path", list(sys.path))
