@@ -42,7 +42,7 @@ from penstock.cluster.order import Order
 from penstock.cluster.orders import job_defaults, order_for
 from penstock.cluster.other_hosts import Agents, OtherHosts
 from penstock.cluster.programs import Programs
-from penstock.cluster.records import JobView, Records
+from penstock.cluster.records import JobView, Records, UnknownJob
 from penstock.cluster.submissions import Submissions
 from penstock.cluster.supervision import Policy
 from penstock.cluster.supervisor import Supervisor
@@ -282,8 +282,6 @@ class Dispatcher:
 
     def leader(self) -> str | None:
         if self._coordination.leading:
-            if not self._shows_all:
-                raise NotLeading(_ADOPTS, fix="Try again in a few seconds.")
             return None
         address = self._coordination.leader_address()
         if address is not None and address != self._address:
@@ -296,12 +294,23 @@ class Dispatcher:
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
     def jobs(self) -> Sequence[JobSnapshot]:
+        self._check_shows_all()
         return self._jobs.all()
 
     def job(self, job_id: str) -> JobSnapshot:
-        return self._jobs.find(job_id)
+        try:
+            return self._jobs.find(job_id)
+        except UnknownJob:
+            self._check_shows_all()
+            raise
+
+    def _check_shows_all(self) -> None:
+        """Raise NotLeading if this Dispatcher leads, but might not have found all jobs yet."""
+        if self._coordination.leading and not self._shows_all:
+            raise NotLeading(_ADOPTS, fix="Try again in a few seconds.")
 
     async def ask(self, job_id: str, request: Request) -> Answer:
+        self.job(job_id)
         return await self._jobs.ask(job_id, request, REST_TIMEOUT.read(self._settings) / 1000)
 
     async def cancel(self, job_id: str) -> None:

@@ -18,9 +18,10 @@ from penstock.cluster.gateway import Conflict, NotLeading, RunRequest
 from penstock.cluster.housekeeping import Housekeeping
 from penstock.cluster.leadership import BecomeLeader, Instruction, StepDown
 from penstock.cluster.processes import this_process
-from penstock.cluster.records import Claim, Ended, JobView, Planned, Records, new_job_id
+from penstock.cluster.records import Claim, Ended, JobView, Planned, Records, UnknownJob, new_job_id
 from penstock.common.wall_clock import now_ms
 from penstock.driver.assignment import Verdict
+from penstock.driver.control_messages import Rescale
 from penstock.state.local_storage import LocalStorage
 from penstock.state.storage import StorageError
 
@@ -112,7 +113,8 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 def states(running: Dispatcher) -> dict[str, str]:
-    return {job.id: job.state for job in running.jobs()}
+    """Return the states of the jobs that are known so far: a new leader does not answer before it knows all."""
+    return {job.id: job.state for job in running._jobs.all()}
 
 
 @pytest.fixture
@@ -363,7 +365,7 @@ def test_jobs_that_run_are_supervised_before_the_history_is_read(
             await until(lambda: cluster.records.view(waiting).attempts[0].ended)
             assert not running.state().ready
             read.set()
-            await until(lambda: len(running.jobs()) == 4)
+            await until(lambda: len(states(running)) == 4)
 
     asyncio.run(scenario())
 
@@ -413,12 +415,16 @@ def test_a_new_leader_answers_for_jobs_once_it_has_found_all_of_them(
         async with cluster.dispatcher("b", leads=False) as second:
             turns(second).lead()
             await until(reads.is_set)
+            for request in (second.jobs, lambda: second.job(job_id)):
+                with pytest.raises(NotLeading, match="reads the records"):
+                    request()
             with pytest.raises(NotLeading, match="reads the records"):
-                second.leader()
+                await second.trigger(job_id, Rescale(parallelism=1))
             assert not second.state().ready
             go_on.set()
             await until(lambda: second.state().ready)
-            assert second.leader() is None
-            assert second.job(job_id).id == job_id
+            assert [each.id for each in second.jobs()] == [second.job(job_id).id] == [job_id]
+            with pytest.raises(UnknownJob):
+                second.job("e" * 32)
 
     asyncio.run(scenario())
