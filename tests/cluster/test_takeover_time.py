@@ -56,8 +56,9 @@ def test_a_job_that_died_with_the_leader_resumes_in_time_and_another_one_loses_n
         for job in (survivor, victim):
             job.wanted = FINISH
             job.end_input()
+        successor = cluster.await_leader(START_S)
         jobs = {survivor.id, victim.id}
-        until(lambda: {cluster.states(10.0)[job] for job in jobs} == {FINISH}, START_S, "both jobs finish")
+        until(lambda: {cluster.states(successor)[job] for job in jobs} == {FINISH}, START_S, "both jobs finish")
         until(lambda: not any(survivor.check(cluster.view(survivor))), 60.0, "the survivor equals the oracle")
         assert victim.check(cluster.view(victim)) == []
         assert len(cluster.view(survivor).attempts) == 1
