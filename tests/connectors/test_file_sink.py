@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -225,14 +226,15 @@ class TestNames:
         with pytest.raises(PenstockError, match="the prefix"):
             OutputFileConfig.builder().with_part_prefix(prefix).build()
 
-    def test_file_names_do_not_depend_on_process_or_time(self, base):
-        first = rows(base, TEXT, policy=default(part_size=20))
-        reports = [
-            Attempts(first).attempt(range(50)),
-            Attempts(rows(base, TEXT, policy=default(20))).attempt(range(50)),
-        ]
+    def test_file_names_do_not_depend_on_process_or_time(self, base, monkeypatch):
+        reports, names = [], []
+        for each in (1_000_000, 2_000_000):
+            monkeypatch.setattr(os, "getpid", lambda each=each: each)
+            monkeypatch.setattr(time, "time", lambda each=each: float(each))
+            reports.append(Attempts(rows(base, TEXT, policy=default(part_size=20))).attempt(range(50)))
+            names.append(files(base, hidden=True).keys())
         assert reports[0] == reports[1]
-        assert not any(str(os.getpid()) in path for path in files(base, hidden=True))
+        assert names[0] == names[1]
 
 
 class TestAttempts:
