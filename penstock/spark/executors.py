@@ -21,6 +21,7 @@ from penstock.errors import PenstockError
 from penstock.graph.referenced_modules import referenced_modules
 from penstock.spark.engine import SparkEngine
 from penstock.spark.job_spec import JobSpec
+from penstock.spark.session import runs_tasks_in_driver
 from penstock.state.storage import Storage
 
 _MOST_TASKS = 100
@@ -58,7 +59,7 @@ def check_first_executors(
     job goes on. Raises ExecutorsNotReady and TooFewSlots.
     """
     context = session.sparkContext
-    if re.fullmatch(r"local(\[.*\])?", str(context.master)):
+    if runs_tasks_in_driver(str(context.master)):
         return
     # With dynamic allocation, Spark requests executors only for tasks that wait.
     waits = context.getConf().get("spark.dynamicAllocation.enabled", "false") != "true"
