@@ -156,7 +156,7 @@ def start_session(overrides: dict[str, str]) -> SparkSession:
 
 
 def runs_tasks_in_driver(master: str) -> bool:
-    """Return whether a master has no executors besides the driver's JVM."""
+    """Return whether the driver is the only executor of a master."""
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
