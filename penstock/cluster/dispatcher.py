@@ -15,8 +15,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
 from penstock.cluster.agent import HostAgent, log_file, logs_of_all
 from penstock.cluster.coordination import CoordinationUnavailable
 from penstock.cluster.directory import ClusterDirectory
@@ -35,6 +33,7 @@ from penstock.cluster.high_availability import coordination_of
 from penstock.cluster.housekeeping import Housekeeping
 from penstock.cluster.inspection import inspect
 from penstock.cluster.job_table import JobTable
+from penstock.cluster.last_operations import last_operation
 from penstock.cluster.launcher import LocalLauncher
 from penstock.cluster.leadership import BecomeLeader, Instruction, StepDown
 from penstock.cluster.leftovers import remove_leftovers
@@ -55,7 +54,7 @@ from penstock.common.options.service import (
 from penstock.common.wall_clock import now_ms
 from penstock.driver.control_messages import Answer, Cancel, Operable, Poll, Request, Trigger
 from penstock.driver.job_snapshot import JobSnapshot, Operation
-from penstock.driver.operations import Operations, UnknownOperation
+from penstock.driver.operations import Operations
 from penstock.errors import PenstockError
 from penstock.state.storage import StorageError
 
@@ -344,18 +343,7 @@ class Dispatcher:
                 return answer
         except Conflict:
             pass
-        return self._last_operation(job_id, trigger_id)
-
-    def _last_operation(self, job_id: str, trigger_id: str) -> Operation:
-        """Return an operation of a job whose JobManager has ended, perhaps because of that operation."""
-        for operation in self.job(job_id).operations:
-            if operation.trigger_id == trigger_id:
-                view = self._jobs.view(job_id)
-                verdict = None if view is None else view.verdict
-                if not operation.done and verdict is not None:
-                    return msgspec.structs.replace(operation, done=True, savepoint=verdict.savepoint)
-                return operation
-        raise UnknownOperation(f"Job {job_id} has no operation '{trigger_id}'.", fix="Check the id.")
+        return await last_operation(self._jobs, self._supervisor, job_id, trigger_id)
 
     async def dispose_savepoint(self, path: str, trigger_id: str = "") -> str:
         return trigger_disposal(self._operations, path, self._settings, trigger_id)

@@ -105,13 +105,19 @@ class JobTable:
             known.pop(job_id, None)
 
     async def _read_history(self, job_id: str) -> None:
+        stored = await self.stored(job_id)
+        if stored is not None and job_id in self._views:
+            self._pushed[job_id] = stored
+            self._show(job_id)
+
+    async def stored(self, job_id: str) -> JobSnapshot | None:
+        """Return the last snapshot of an ended job, or None if its process has stored none that can be read."""
         try:
             stored = await asyncio.to_thread(self._history, job_id)
-            if stored is not None and job_id in self._views:
-                self._pushed[job_id] = msgspec.json.decode(stored, type=JobSnapshot)
-                self._show(job_id)
+            return None if stored is None else msgspec.json.decode(stored, type=JobSnapshot)
         except (StorageError, ValueError, OSError) as error:
             _logger.warning("Cannot read the history of job %s: %s", job_id, error)
+            return None
 
     def _received(self, snapshot: JobSnapshot) -> None:
         if snapshot.id in self._views:

@@ -103,3 +103,25 @@ def test_the_number_of_kept_results_is_bounded() -> None:
     with pytest.raises(UnknownOperation):
         operations.poll("0")
     assert operations.poll("1009").done
+
+
+def test_an_operation_keeps_its_kind() -> None:
+    operations = Operations()
+    assert operations.trigger("a", lambda: Done(), "savepoint") == Operation(trigger_id="a", kind="savepoint")
+    assert completed(operations, "a").kind == "savepoint"
+
+
+def test_results_are_waited_for_and_not_longer_than_asked() -> None:
+    operations, go_on = Operations(), threading.Event()
+    operations.await_results(60)
+
+    def waiting() -> Done:
+        go_on.wait(10)
+        return Done()
+
+    operations.trigger("a", waiting)
+    operations.await_results(0.001)
+    assert not operations.poll("a").done
+    threading.Timer(0.02, go_on.set).start()
+    operations.await_results(60)
+    assert operations.poll("a").done
