@@ -175,12 +175,14 @@ class Dispatcher:
         match instruction:
             case BecomeLeader():
                 _logger.info("Dispatcher %s leads.", self.name)
+                self._in_loop(self._jobs.follow_all)
                 self._adopt.set()
             case StepDown():
                 _logger.warning("Dispatcher %s no longer leads.", self.name)
                 self._adopt.clear()
                 self._turn += 1
                 self._supervisor.forget_all()
+                self._in_loop(self._jobs.leave_all)
         self._in_loop(self._events.add, "leader", "", {"leading": str(self._coordination.leading).lower()})
 
     def _supervise(self) -> None:

@@ -3,70 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from followed_job import JOB, SNAPSHOT, FollowedJob, following, shorten_waits, until
 
 from penstock.cluster import jobmanager
 from penstock.cluster.dispatcher import Dispatcher
 from penstock.cluster.gateway import UnknownOperation
-from penstock.cluster.order import Order, socket_name
-from penstock.cluster.processes import _stat, this_process
-from penstock.cluster.records import Claim, Ended, Planned, Records, Submission, new_job_id
-from penstock.control.server import ControlPoint
+from penstock.cluster.order import Order
+from penstock.cluster.records import Ended
 from penstock.driver.assignment import Verdict
 from penstock.driver.control_messages import Answer, Poll, Request, Stop, Trigger
 from penstock.driver.job_snapshot import JobSnapshot, Operation
-from penstock.state.local_storage import LocalStorage
 
-JOB = new_job_id()
 PATH = "/savepoints/savepoint-counts-1"
 
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.control.server._FOLLOW_S", 0.02)
-    monkeypatch.setattr("penstock.cluster.feed._RETRY_S", 0.02)
-    monkeypatch.setattr("penstock.cluster.dispatcher._TICK_S", 0.02)
+    shorten_waits(monkeypatch)
 
 
-class JobManager:
-    """A process, and its control point within this one. The job has one operation."""
+class JobManager(FollowedJob):
+    """The job has one operation."""
 
     def __init__(self, folder: Path, operation: Operation) -> None:
-        self.records = Records(LocalStorage(str(folder / "ha" / "default")))
         self.operation = operation
-        self.snapshot = JobSnapshot(id=JOB, name="counts", state="RUNNING", attempt=1, operations=[operation])
-        control = folder / "control"
-        control.mkdir(mode=0o700)
-        self._point = ControlPoint(str(control), socket_name(JOB, 1), self._answer)
-        self._process = subprocess.Popen(["sleep", "60"], start_new_session=True)
-        submission = Submission(
-            id=JOB, name="counts", program="0" * 64, file="a.py", submitted_ms=1, python="3", penstock="1"
-        )
-        self.records.submit(submission)
-        assert self.records.plan(JOB, 1, Planned(leader="first", at_ms=1))
-        me, stat = this_process(), _stat(self._process.pid)
-        assert stat is not None
-        claim = Claim(
-            token="t",
-            host=me.host,
-            boot=me.boot,
-            pid=self._process.pid,
-            started=stat.started,
-            at_ms=1,
-            control=str(control),
-        )
-        assert self.records.claim(JOB, 1, claim)
+        self.snapshot = msgspec.structs.replace(SNAPSHOT, operations=[operation])
+        super().__init__(folder)
 
-    def _answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> Answer:
         return self.operation if isinstance(request, Poll) else self.snapshot
 
     def decide(self, verdict: Verdict, savepoint: str = "") -> None:
@@ -77,11 +49,6 @@ class JobManager:
         operation = msgspec.structs.replace(self.operation, **result)
         snapshot = msgspec.structs.replace(self.snapshot, state="FINISHED", operations=[operation])
         self.records.store_history(JOB, msgspec.json.encode(snapshot))
-
-    def exit(self) -> None:
-        self._point.close()
-        self._process.kill()
-        self._process.wait()
 
 
 @pytest.fixture
@@ -95,24 +62,6 @@ def started(tmp_path: Path) -> Iterator[Callable[[Operation], JobManager]]:
     yield start
     for each in made:
         each.exit()
-
-
-@asynccontextmanager
-async def following(folder: Path) -> AsyncIterator[Dispatcher]:
-    """A Dispatcher that has received a snapshot of the job."""
-    running = Dispatcher({"cluster.dir": str(folder / "d"), "high-availability.storageDir": str(folder / "ha")})
-    await running.start("127.0.0.1:1")
-    try:
-        await until(lambda: running.job(JOB).state == "RUNNING")
-        yield running
-    finally:
-        await running.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def completed(running: Dispatcher, trigger_id: str) -> Operation:
