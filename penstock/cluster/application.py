@@ -20,7 +20,7 @@ from penstock.common.options.service import REST_TIMEOUT
 from penstock.driver.commands import Commands, DescribableJob
 from penstock.driver.control_messages import Answer, Cancel, Operable, Poll, Request, Trigger
 from penstock.driver.job_snapshot import JobSnapshot, Operation
-from penstock.driver.operations import Operations
+from penstock.driver.operations import BeingStopped, Operations
 
 _REUSE_S = 0.5
 """How long a snapshot is reused: taking one costs milliseconds, and many clients can poll."""
@@ -128,7 +128,11 @@ class ApplicationGateway:
         trigger_id = trigger_id or secrets.token_hex(16)
         # Before the request, which can end the program.
         self._awaited.add(trigger_id)
-        await self.ask(job_id, Trigger(id=trigger_id, request=request))
+        try:
+            await self.ask(job_id, Trigger(id=trigger_id, request=request))
+        except BeingStopped:
+            self._awaited.discard(trigger_id)
+            raise
         return trigger_id
 
     def _check_running(self, job_id: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from penstock.driver.control_messages import Done
+from penstock.driver.control_messages import CANCEL, STOP, Done
 from penstock.driver.job_snapshot import Operation
 from penstock.errors import PenstockError
 
@@ -31,6 +31,14 @@ class NotCompleted(PenstockError):
     """
 
 
+class BeingStopped(PenstockError):
+    """The job is being stopped, or cancelled, with a savepoint, so it starts no other operation.
+
+    Operator action: wait until the job has ended. To end it without the savepoint, cancel it. If the savepoint fails,
+    the job continues, and you can repeat the operation.
+    """
+
+
 class Operations:
     """Thread-safe."""
 
@@ -43,11 +51,18 @@ class Operations:
         """Each operation, with the time of its last change."""
 
     def trigger(self, trigger_id: str, work: Callable[[], Done], kind: str = "") -> Operation:
-        """Start `work` in a thread, unless the id is known, and return the operation's state."""
+        """Start `work` in a thread, unless the id is known, and return the operation's state.
+
+        While a job is being stopped, it can only be cancelled: other kinds raise BeingStopped.
+        """
         with self._changed:
             self._forget_old()
             if trigger_id in self._known:
                 return self._known[trigger_id][0]
+            if kind not in ("", CANCEL) and any(_stops(each) for each, _ in self._known.values()):
+                raise BeingStopped(
+                    "The job is being stopped.", fix="Wait until it has ended, or until the stop has failed."
+                )
             operation = Operation(trigger_id=trigger_id, kind=kind)
             self._known[trigger_id] = operation, self._clock()
         threading.Thread(target=self._run, args=(operation, work), name="penstock-operation", daemon=True).start()
@@ -97,3 +112,8 @@ class Operations:
         spare = [key for key, (each, _) in self._known.items() if each.done][: max(0, len(self._known) - _MOST)]
         for key in {*over, *spare}:
             del self._known[key]
+
+
+def _stops(operation: Operation) -> bool:
+    """Return whether an operation ends the job: it is in progress, or has succeeded."""
+    return operation.kind == STOP and not operation.failure_kind
