@@ -48,6 +48,7 @@ from penstock.cluster.supervisor import Supervisor
 from penstock.common.options.service import (
     HEARTBEAT_TIMEOUT,
     MAX_STARTS,
+    REST_STORE_DURATION,
     REST_TIMEOUT,
     START_TIMEOUT,
 )
@@ -85,7 +86,7 @@ class Dispatcher:
         self.closing = asyncio.Event()
         self._found_all = asyncio.Event()
         """Set once the jobs were found in the first turn."""
-        self._operations = Operations()
+        self._operations = Operations(REST_STORE_DURATION.read(settings) / 1000)
         self._events = Events()
         self._draining = False
         self._storage_problem = ""

@@ -33,7 +33,7 @@ from penstock.cluster.records import Records, Submission
 from penstock.common.console import SECRETS
 from penstock.common.error_format import short_form
 from penstock.common.job_client import JobClient
-from penstock.common.options.service import HA_TYPE
+from penstock.common.options.service import HA_TYPE, REST_STORE_DURATION
 from penstock.common.wall_clock import now_ms
 from penstock.control.server import ControlPoint
 from penstock.datastream.dependencies import import_configured
@@ -199,8 +199,9 @@ class JobManager:
 
     def _attach(self, job: DescribableJob, client: JobClient) -> Callable[[], None]:
         """Route commands to the job from now on."""
+        commands = Commands(job, client, REST_STORE_DURATION.read(self._order.settings) / 1000)
         with self._lock:
-            self._client, self._commands = client, Commands(job, client)
+            self._client, self._commands = client, commands
             cancelled = self._cancelled
         if cancelled:
             self._exit()

@@ -69,9 +69,10 @@ class DescribableJob(Protocol):
 class Commands:
     """Answers requests. Thread-safe; handles several requests concurrently."""
 
-    def __init__(self, job: DescribableJob, client: JobClient) -> None:
+    def __init__(self, job: DescribableJob, client: JobClient, kept_s: float) -> None:
+        """`kept_s`: how long the result of an operation can be polled."""
         self._job, self._client = job, client
-        self._operations = Operations()
+        self._operations = Operations(kept_s)
 
     def __call__(self, request: Request) -> Answer:
         """Carry out a request and return the answer."""

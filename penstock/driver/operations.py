@@ -42,7 +42,7 @@ class BeingStopped(PenstockError):
 class Operations:
     """Thread-safe."""
 
-    def __init__(self, kept_s: float = 300, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, kept_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """`kept_s`: how long a result can be polled."""
         self._kept_s, self._clock = kept_s, clock
         self._changed = threading.Condition()

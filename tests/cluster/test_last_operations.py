@@ -14,6 +14,7 @@ import pytest
 from followed_job import JOB, SNAPSHOT, FollowedJob, following, shorten_waits, until
 
 from penstock.cluster import jobmanager
+from penstock.cluster.application import ApplicationGateway
 from penstock.cluster.dispatcher import Dispatcher
 from penstock.cluster.gateway import UnknownOperation
 from penstock.cluster.order import Order
@@ -189,6 +190,19 @@ def test_the_history_of_a_job_has_the_result_of_the_operation_that_ended_it(tmp_
     assert msgspec.json.decode(stored, type=JobSnapshot).operations == [
         Operation(trigger_id="a", kind="stop", done=True, savepoint=PATH)
     ]
+
+
+def test_results_are_kept_as_long_as_the_service_is_configured(tmp_path: Path) -> None:
+    settings = {"rest.async.store-duration": "1500 ms", "cluster.dir": str(tmp_path / "cluster")}
+    order = Order(
+        job_id=JOB, attempt=1, records=str(tmp_path / "records"), settings=settings, control="", folder=str(tmp_path)
+    )
+    job: Any = SimpleNamespace(id=JOB, snapshot=lambda: SNAPSHOT)
+    manager, application = jobmanager.JobManager(order), ApplicationGateway(settings)
+    manager._attach(job, job)
+    application.attach(job, job)
+    keepers: list[Any] = [manager._commands, application._jobs[JOB].commands, application, Dispatcher(settings)]
+    assert [each._operations._kept_s for each in keepers] == [1.5] * 4
 
 
 def test_the_history_of_an_earlier_version_can_be_read() -> None:

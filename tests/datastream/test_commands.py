@@ -91,7 +91,7 @@ def client_of(job: Any) -> LocalJobClient:
 )
 def test_a_command_has_the_same_effect_as_the_clients_call(request_: Any, done: Any, answer: Done) -> None:
     job: Any = FakeJob()
-    assert Commands(job, client_of(job))(request_) == answer
+    assert Commands(job, client_of(job), 300)(request_) == answer
     assert job.done == [done]
 
 
@@ -127,7 +127,7 @@ CONFLICTING = [*STOPS, MakeSavepoint(), Rescale(parallelism=2), TakeCheckpoint()
 @pytest.mark.parametrize("second", CONFLICTING)
 def test_a_job_that_is_being_stopped_refuses_other_operations_and_repeats_its_answer(first: Any, second: Any) -> None:
     job: Any = StoppingJob()
-    commands = Commands(job, client_of(job))
+    commands = Commands(job, client_of(job), 300)
     pending = commands(Trigger(id="a", request=first))
     with pytest.raises(BeingStopped, match=r"^The job is being stopped\."):
         commands(Trigger(id="b", request=second))
@@ -142,7 +142,7 @@ def test_a_job_that_is_being_stopped_refuses_other_operations_and_repeats_its_an
 
 def test_a_job_that_is_being_stopped_can_be_cancelled() -> None:
     job: Any = StoppingJob()
-    commands = Commands(job, client_of(job))
+    commands = Commands(job, client_of(job), 300)
     commands(Trigger(id="a", request=Stop()))
     commands(Trigger(id="b", request=Cancel()))
     assert completed(commands, "b") == Operation(trigger_id="b", kind="cancel", done=True)
@@ -154,7 +154,7 @@ def test_a_job_whose_stop_failed_accepts_other_operations() -> None:
     job: Any = StoppingJob()
     job.fails = True
     job.go_on.set()
-    commands = Commands(job, client_of(job))
+    commands = Commands(job, client_of(job), 300)
     commands(Trigger(id="a", request=Stop()))
     assert completed(commands, "a").failure == "The disk is full."
     commands(Trigger(id="b", request=MakeSavepoint()))
@@ -166,7 +166,7 @@ def test_a_job_whose_stop_failed_accepts_other_operations() -> None:
 
 def test_a_job_makes_several_savepoints_at_the_same_time() -> None:
     job: Any = FakeJob()
-    commands = Commands(job, client_of(job))
+    commands = Commands(job, client_of(job), 300)
     for name in ("a", "b"):
         commands(Trigger(id=name, request=MakeSavepoint()))
     assert completed(commands, "a").savepoint == completed(commands, "b").savepoint == "/set/live"
@@ -174,7 +174,7 @@ def test_a_job_makes_several_savepoints_at_the_same_time() -> None:
 
 def test_the_description_of_a_job_has_its_current_parallelism() -> None:
     job: Any = FakeJob()
-    describe = Commands(job, client_of(job))
+    describe = Commands(job, client_of(job), 300)
     assert describe(Describe()) == Description(
         id=ID,
         name="counts",
