@@ -85,7 +85,7 @@ class Dispatcher:
         self.name = f"{socket.gethostname()}-{secrets.token_hex(4)}"
         self.closing = asyncio.Event()
         self._found_all = asyncio.Event()
-        """Set once the jobs were found in the first turn."""
+        """Set once the jobs were found in the current turn."""
         self._operations = Operations(REST_STORE_DURATION.read(settings) / 1000)
         self._events = Events()
         self._draining = False
@@ -184,6 +184,7 @@ class Dispatcher:
                 self._turn += 1
                 self._supervisor.forget_all()
                 self._in_loop(self._jobs.leave_all)
+                self._in_loop(self._found_all.clear)
         self._in_loop(self._events.add, "leader", "", {"leading": str(self._coordination.leading).lower()})
 
     def _supervise(self) -> None:
@@ -232,7 +233,8 @@ class Dispatcher:
 
     def _show_all(self, turn: int) -> None:
         self._shown_turn = turn
-        self._found_all.set()
+        if self._shows_all:
+            self._found_all.set()
 
     @property
     def _shows_all(self) -> bool:
@@ -373,6 +375,11 @@ class Dispatcher:
             )
         if self._storage_problem:
             raise Conflict(self._storage_problem, fix="Free space, or make the storage writable, and try again.")
+        # The limit of running jobs counts those that this Dispatcher is about to find.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._found_all.wait(), REST_TIMEOUT.read(self._settings) / 2000)
+        self._check_leading()
+        self._check_shows_all()
         return await self._submissions.accept(request)
 
     async def plan(self, request: RunRequest) -> str:
