@@ -33,7 +33,8 @@ curl -H "Authorization: Bearer $(cat ~/.local/state/penstock/cluster/token)" htt
 - A savepoint, stop, checkpoint, rescale or disposal answers at once with a `request-id`. Poll the path that ends in
   `:triggerid` until `status.id` is `COMPLETED`; `operation` then has the result or a `failure-cause`. If you choose the
   `triggerId` yourself, you can repeat the request safely. Results are kept for `rest.async.store-duration`. Poll a stop
-  under `/jobs/:jobid/savepoints/:triggerid`.
+  under `/jobs/:jobid/savepoints/:triggerid`. While a job is being stopped, another operation is answered with 409; you
+  can still cancel the job.
 - `…/metrics` lists the ids of metrics; with `get=a,b` it returns their values. The aggregating ones (`/jobs/metrics`,
   `/taskmanagers/metrics`, `…/subtasks/metrics`) also take `agg` (`min`, `max`, `avg`, `sum`, `skew`) and a selector.
 - `/jobs/:jobid/exceptions` also lists each attempt that was lost with its process, and the verdict on a job that

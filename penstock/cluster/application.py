@@ -16,11 +16,11 @@ from penstock.cluster.events import EventLog
 from penstock.cluster.gateway import ClusterState, Conflict, Event, LogFile, RunRequest, StoredProgram, Timeout
 from penstock.cluster.records import UnknownJob
 from penstock.common.job_client import JobClient
-from penstock.common.options.service import REST_TIMEOUT
+from penstock.common.options.service import REST_STORE_DURATION, REST_TIMEOUT
 from penstock.driver.commands import Commands, DescribableJob
 from penstock.driver.control_messages import Answer, Cancel, Operable, Poll, Request, Trigger
 from penstock.driver.job_snapshot import JobSnapshot, Operation
-from penstock.driver.operations import Operations
+from penstock.driver.operations import BeingStopped, Operations
 
 _REUSE_S = 0.5
 """How long a snapshot is reused: taking one costs milliseconds, and many clients can poll."""
@@ -41,7 +41,8 @@ class ApplicationGateway:
         self._settings = dict(settings)
         self._timeout_s = REST_TIMEOUT.read(settings) / 1000
         self._jobs: dict[str, _Job] = {}
-        self._operations = Operations()
+        self._kept_s = REST_STORE_DURATION.read(settings) / 1000
+        self._operations = Operations(self._kept_s)
         self._lock = threading.Lock()
         """Held while events and snapshots change: jobs end in threads of the program."""
         self._events = EventLog()
@@ -50,7 +51,7 @@ class ApplicationGateway:
 
     def attach(self, job: DescribableJob, client: JobClient) -> None:
         """Show a job that is about to start."""
-        commands = Commands(job, client)
+        commands = Commands(job, client, self._kept_s)
         self._jobs[job.id] = _Job(commands, commands.snapshot(), 0.0)
 
     def detach(self, job_id: str) -> None:
@@ -128,7 +129,11 @@ class ApplicationGateway:
         trigger_id = trigger_id or secrets.token_hex(16)
         # Before the request, which can end the program.
         self._awaited.add(trigger_id)
-        await self.ask(job_id, Trigger(id=trigger_id, request=request))
+        try:
+            await self.ask(job_id, Trigger(id=trigger_id, request=request))
+        except BeingStopped:
+            self._awaited.discard(trigger_id)
+            raise
         return trigger_id
 
     def _check_running(self, job_id: str) -> None:

@@ -15,8 +15,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
 from penstock.cluster.agent import HostAgent, log_file, logs_of_all
 from penstock.cluster.coordination import CoordinationUnavailable
 from penstock.cluster.directory import ClusterDirectory
@@ -35,6 +33,7 @@ from penstock.cluster.high_availability import coordination_of
 from penstock.cluster.housekeeping import Housekeeping
 from penstock.cluster.inspection import inspect
 from penstock.cluster.job_table import JobTable
+from penstock.cluster.last_operations import last_operation
 from penstock.cluster.launcher import LocalLauncher
 from penstock.cluster.leadership import BecomeLeader, Instruction, StepDown
 from penstock.cluster.leftovers import remove_leftovers
@@ -49,13 +48,14 @@ from penstock.cluster.supervisor import Supervisor
 from penstock.common.options.service import (
     HEARTBEAT_TIMEOUT,
     MAX_STARTS,
+    REST_STORE_DURATION,
     REST_TIMEOUT,
     START_TIMEOUT,
 )
 from penstock.common.wall_clock import now_ms
 from penstock.driver.control_messages import Answer, Cancel, Operable, Poll, Request, Trigger
 from penstock.driver.job_snapshot import JobSnapshot, Operation
-from penstock.driver.operations import Operations, UnknownOperation
+from penstock.driver.operations import Operations
 from penstock.errors import PenstockError
 from penstock.state.storage import StorageError
 
@@ -85,8 +85,8 @@ class Dispatcher:
         self.name = f"{socket.gethostname()}-{secrets.token_hex(4)}"
         self.closing = asyncio.Event()
         self._found_all = asyncio.Event()
-        """Set once the jobs were found in the first turn."""
-        self._operations = Operations()
+        """Set once the jobs were found in the current turn."""
+        self._operations = Operations(REST_STORE_DURATION.read(settings) / 1000)
         self._events = Events()
         self._draining = False
         self._storage_problem = ""
@@ -176,12 +176,15 @@ class Dispatcher:
         match instruction:
             case BecomeLeader():
                 _logger.info("Dispatcher %s leads.", self.name)
+                self._in_loop(self._jobs.follow_all)
                 self._adopt.set()
             case StepDown():
                 _logger.warning("Dispatcher %s no longer leads.", self.name)
                 self._adopt.clear()
                 self._turn += 1
                 self._supervisor.forget_all()
+                self._in_loop(self._jobs.leave_all)
+                self._in_loop(self._found_all.clear)
         self._in_loop(self._events.add, "leader", "", {"leading": str(self._coordination.leading).lower()})
 
     def _supervise(self) -> None:
@@ -230,7 +233,8 @@ class Dispatcher:
 
     def _show_all(self, turn: int) -> None:
         self._shown_turn = turn
-        self._found_all.set()
+        if self._shows_all:
+            self._found_all.set()
 
     @property
     def _shows_all(self) -> bool:
@@ -344,18 +348,7 @@ class Dispatcher:
                 return answer
         except Conflict:
             pass
-        return self._last_operation(job_id, trigger_id)
-
-    def _last_operation(self, job_id: str, trigger_id: str) -> Operation:
-        """Return an operation of a job whose JobManager has ended, perhaps because of that operation."""
-        for operation in self.job(job_id).operations:
-            if operation.trigger_id == trigger_id:
-                view = self._jobs.view(job_id)
-                verdict = None if view is None else view.verdict
-                if not operation.done and verdict is not None:
-                    return msgspec.structs.replace(operation, done=True, savepoint=verdict.savepoint)
-                return operation
-        raise UnknownOperation(f"Job {job_id} has no operation '{trigger_id}'.", fix="Check the id.")
+        return await last_operation(self._jobs, self._supervisor, job_id, trigger_id)
 
     async def dispose_savepoint(self, path: str, trigger_id: str = "") -> str:
         return trigger_disposal(self._operations, path, self._settings, trigger_id)
@@ -382,6 +375,11 @@ class Dispatcher:
             )
         if self._storage_problem:
             raise Conflict(self._storage_problem, fix="Free space, or make the storage writable, and try again.")
+        # The limit of running jobs counts those that this Dispatcher is about to find.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._found_all.wait(), REST_TIMEOUT.read(self._settings) / 2000)
+        self._check_leading()
+        self._check_shows_all()
         return await self._submissions.accept(request)
 
     async def plan(self, request: RunRequest) -> str:

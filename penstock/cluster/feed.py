@@ -71,10 +71,14 @@ class Feed:
             known.task.cancel()
             self.heard_ms.pop((job_id, known.attempt), None)
 
-    async def close(self) -> None:
-        tasks = [each.task for each in self._followed.values()]
+    def leave_all(self) -> None:
+        """Stop receiving snapshots."""
         for job_id in list(self._followed):
             self.leave(job_id)
+
+    async def close(self) -> None:
+        tasks = [each.task for each in self._followed.values()]
+        self.leave_all()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _follow(self, job_id: str, attempt: int, connect: Connect, wait_s: float) -> None:

@@ -41,6 +41,7 @@ class JobTable:
         self._shown: dict[str, JobSnapshot] = {}
         self._broken: set[str] = set()
         self._feed = Feed(self._received)
+        self._follows = True
         self._reading: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -65,6 +66,21 @@ class JobTable:
         pushed = self._pushed.get(job_id)
         return pushed is not None and pushed.attempt == attempt and pushed.state not in _NOT_STARTED
 
+    # -- leadership ----------------------------------------------------------------------------------------------------
+
+    def follow_all(self) -> None:
+        """Follow the JobManagers of jobs that are passed to `changed` from now on, as the leader."""
+        self._follows = True
+
+    def leave_all(self) -> None:
+        """Follow no JobManager and forget what they sent, because another Dispatcher can lead now.
+
+        The records stay until the jobs are adopted again: a sweep that has begun must not miss any.
+        """
+        self._follows = False
+        self._feed.leave_all()
+        self._pushed.clear()
+
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def changed(self, view: JobView) -> None:
@@ -77,7 +93,8 @@ class JobTable:
             task = asyncio.ensure_future(self._read_history(job_id))
             self._reading.add(task)
             task.add_done_callback(self._reading.discard)
-        elif last is not None and last.claim is not None and last.ended is None:
+        elif self._follows and last is not None and last.claim is not None and last.ended is None:
+            # Without leadership, this is the end of a step that had begun before.
             self._feed.follow(job_id, last.number, self._connect(job_id, last.number, last.claim))
         self._show(job_id)
 
@@ -105,13 +122,19 @@ class JobTable:
             known.pop(job_id, None)
 
     async def _read_history(self, job_id: str) -> None:
+        stored = await self.stored(job_id)
+        if stored is not None and job_id in self._views:
+            self._pushed[job_id] = stored
+            self._show(job_id)
+
+    async def stored(self, job_id: str) -> JobSnapshot | None:
+        """Return the last snapshot of an ended job, or None if its process has stored none that can be read."""
         try:
             stored = await asyncio.to_thread(self._history, job_id)
-            if stored is not None and job_id in self._views:
-                self._pushed[job_id] = msgspec.json.decode(stored, type=JobSnapshot)
-                self._show(job_id)
+            return None if stored is None else msgspec.json.decode(stored, type=JobSnapshot)
         except (StorageError, ValueError, OSError) as error:
             _logger.warning("Cannot read the history of job %s: %s", job_id, error)
+            return None
 
     def _received(self, snapshot: JobSnapshot) -> None:
         if snapshot.id in self._views:

@@ -33,7 +33,7 @@ from penstock.cluster.records import Records, Submission
 from penstock.common.console import SECRETS
 from penstock.common.error_format import short_form
 from penstock.common.job_client import JobClient
-from penstock.common.options.service import HA_TYPE
+from penstock.common.options.service import HA_TYPE, REST_STORE_DURATION
 from penstock.common.wall_clock import now_ms
 from penstock.control.server import ControlPoint
 from penstock.datastream.dependencies import import_configured
@@ -61,6 +61,9 @@ from penstock.state.storage import StorageError
 
 _WATCH_S = 2.0
 """How often the process looks for a request to cancel, and for its own end, in the records."""
+
+_RESULTS_S = 5.0
+"""How long the results of operations are waited for when the job has ended. A savepoint can take longer."""
 
 _NO_JOB = "The program ended but executed no job: it never called env.execute()."
 _NO_RESULT = "The job ended without a result."
@@ -196,8 +199,9 @@ class JobManager:
 
     def _attach(self, job: DescribableJob, client: JobClient) -> Callable[[], None]:
         """Route commands to the job from now on."""
+        commands = Commands(job, client, REST_STORE_DURATION.read(self._order.settings) / 1000)
         with self._lock:
-            self._client, self._commands = client, Commands(job, client)
+            self._client, self._commands = client, commands
             cancelled = self._cancelled
         if cancelled:
             self._exit()
@@ -310,6 +314,9 @@ class JobManager:
     def _store_history(self) -> None:
         try:
             if self._attempt.decided is not None and self._attempt.decided.verdict is not Verdict.LOST:
+                if self._commands is not None and self._client is not None and self._client.ended:
+                    # The operation that ended the job notes its result at about the same time.
+                    self._commands.await_results(_RESULTS_S)
                 self._records.store_history(self._order.job_id, msgspec.json.encode(self.snapshot()))
         except Exception as error:  # the job has ended; the Dispatcher shows it with fewer details
             _logger.warning("Cannot store the history of the job: %s", error)

@@ -32,7 +32,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     records: str
     """Location of the cluster's records."""
     settings: dict[str, str]
-    """The settings of the service, for the storage of the records."""
+    """The settings of the service: for the storage of the records, and for operations."""
     control: str
     """Directory of the control sockets."""
     folder: str

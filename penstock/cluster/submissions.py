@@ -24,7 +24,7 @@ from penstock.state.storage import AlreadyPublished
 
 
 class Submissions:
-    """Call `accept` in the event loop of `jobs`."""
+    """Call `accept` in the event loop of `jobs`, once all jobs are found."""
 
     def __init__(
         self,
@@ -50,7 +50,9 @@ class Submissions:
         repeats its request and gets this job. Another client submits a second job, so this one is cancelled.
         """
         job_id = request.job_id or new_job_id()
-        if len((self._supervisor.running() | self._pending) - {job_id}) >= self._most:
+        # A repeated request adds no job.
+        is_new = self._jobs.view(job_id) is None
+        if is_new and len((self._supervisor.running() | self._pending) - {job_id}) >= self._most:
             raise Conflict(
                 f"{self._most} jobs run already, the limit of {MAX_JOBS.key}.",
                 fix=f"Cancel a job, or raise {MAX_JOBS.key}.",

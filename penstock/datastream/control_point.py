@@ -8,6 +8,7 @@ from collections.abc import Callable
 from penstock.common.configuration import Configuration
 from penstock.common.job_client import JobClient
 from penstock.common.options.running import CONTROL_ENABLED
+from penstock.common.options.service import REST_STORE_DURATION
 from penstock.control.client import running_jobs
 from penstock.control.place import control_directory
 from penstock.control.server import ControlPoint
@@ -27,8 +28,9 @@ def open_to_commands(job: DescribableJob, client: JobClient, configuration: Conf
     if not configuration.get(CONTROL_ENABLED):
         return lambda: None
     directory = control_directory(configuration.to_dict())
+    commands = Commands(job, client, configuration.get(REST_STORE_DURATION) / 1000)
     try:
-        return ControlPoint(directory, job.id, Commands(job, client)).close
+        return ControlPoint(directory, job.id, commands).close
     except (OSError, RuntimeError, PenstockError) as error:
         if directory not in _warned:
             _warned.add(directory)

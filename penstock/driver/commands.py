@@ -26,6 +26,7 @@ from penstock.driver.control_messages import (
     Stop,
     TakeCheckpoint,
     Trigger,
+    kind_of,
 )
 from penstock.driver.epochs import EpochDriver
 from penstock.driver.job_snapshot import JobSnapshot
@@ -68,9 +69,10 @@ class DescribableJob(Protocol):
 class Commands:
     """Answers requests. Thread-safe; handles several requests concurrently."""
 
-    def __init__(self, job: DescribableJob, client: JobClient) -> None:
+    def __init__(self, job: DescribableJob, client: JobClient, kept_s: float) -> None:
+        """`kept_s`: how long the result of an operation can be polled."""
         self._job, self._client = job, client
-        self._operations = Operations()
+        self._operations = Operations(kept_s)
 
     def __call__(self, request: Request) -> Answer:
         """Carry out a request and return the answer."""
@@ -80,7 +82,7 @@ class Commands:
             case Follow():
                 return self.snapshot()
             case Trigger(id=trigger_id, request=operable):
-                return self._operations.trigger(trigger_id, lambda: self._carry_out(operable))
+                return self._operations.trigger(trigger_id, lambda: self._carry_out(operable), kind_of(operable))
             case Poll(id=trigger_id):
                 return self._operations.poll(trigger_id)
             case DescribeEnvironment():
@@ -92,6 +94,10 @@ class Commands:
     def snapshot(self) -> JobSnapshot:
         """Return a snapshot of the job, with its recent operations."""
         return msgspec.structs.replace(self._job.snapshot(), operations=self._operations.recent())
+
+    def await_results(self, timeout_s: float) -> None:
+        """Wait for the results of the operations in progress, but not longer than this. Call when the job has ended."""
+        self._operations.await_results(timeout_s)
 
     def _carry_out(self, request: Operable) -> Done:
         client = self._client

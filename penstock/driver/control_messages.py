@@ -45,6 +45,24 @@ class TakeCheckpoint(msgspec.Struct, tag="checkpoint", frozen=True, kw_only=True
 Operable = MakeSavepoint | Stop | Cancel | Rescale | TakeCheckpoint
 """Requests that take long. `Trigger` starts one without waiting for its end."""
 
+SAVEPOINT, STOP, CANCEL, RESCALE, CHECKPOINT = "savepoint", "stop", "cancel", "rescale", "checkpoint"
+"""Kinds of operations; see `Operation.kind`."""
+
+
+def kind_of(request: Operable) -> str:
+    """Return the kind of an operation. One that makes a savepoint and ends the job is a stop, also if it cancels."""
+    match request:
+        case MakeSavepoint():
+            return SAVEPOINT
+        case Stop() | Cancel(savepoint=True):
+            return STOP
+        case Cancel():
+            return CANCEL
+        case Rescale():
+            return RESCALE
+        case TakeCheckpoint():
+            return CHECKPOINT
+
 
 class Trigger(msgspec.Struct, tag="trigger", frozen=True, kw_only=True):
     """Start an operation and return its state. An id that is known starts nothing new."""

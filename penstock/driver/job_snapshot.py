@@ -268,6 +268,10 @@ class Operation(msgspec.Struct, tag="operation", frozen=True, kw_only=True):
     """A long operation on a job, by the id that its client chose."""
 
     trigger_id: str
+    kind: str = ""
+    """The kind of a request to the job: savepoint, stop (also a cancellation with a savepoint), cancel, rescale or
+    checkpoint. Empty for other operations, and for those of processes of earlier versions.
+    """
     done: bool = False
     savepoint: str = ""
     checkpoint: int = -1

@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from penstock.driver.control_messages import Done
+import msgspec
+
+from penstock.driver.control_messages import CANCEL, STOP, Done
 from penstock.driver.job_snapshot import Operation
 from penstock.errors import PenstockError
 
@@ -21,30 +23,54 @@ class UnknownOperation(PenstockError):
     """
 
 
+class NotCompleted(PenstockError):
+    """A job ended before an operation on it was complete.
+
+    Operator action: look up how the job ended. If you still need the savepoint, the checkpoint or the other
+    parallelism, run the job again, and repeat the operation while it runs.
+    """
+
+
+class BeingStopped(PenstockError):
+    """The job is being stopped, or cancelled, with a savepoint, so it starts no other operation.
+
+    Operator action: wait until the job has ended. To end it without the savepoint, cancel it. If the savepoint fails,
+    the job continues, and you can repeat the operation.
+    """
+
+
 class Operations:
     """Thread-safe."""
 
-    def __init__(self, kept_s: float = 300, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, kept_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """`kept_s`: how long a result can be polled."""
         self._kept_s, self._clock = kept_s, clock
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        """Notified of each result."""
         self._known: dict[str, tuple[Operation, float]] = {}
         """Each operation, with the time of its last change."""
 
-    def trigger(self, trigger_id: str, work: Callable[[], Done]) -> Operation:
-        """Start `work` in a thread, unless the id is known, and return the operation's state."""
-        with self._lock:
+    def trigger(self, trigger_id: str, work: Callable[[], Done], kind: str = "") -> Operation:
+        """Start `work` in a thread, unless the id is known, and return the operation's state.
+
+        While a job is being stopped, it can only be cancelled: other kinds raise BeingStopped.
+        """
+        with self._changed:
             self._forget_old()
             if trigger_id in self._known:
                 return self._known[trigger_id][0]
-            operation = Operation(trigger_id=trigger_id)
+            if kind not in ("", CANCEL) and any(_stops(each) for each, _ in self._known.values()):
+                raise BeingStopped(
+                    "The job is being stopped.", fix="Wait until it has ended, or until the stop has failed."
+                )
+            operation = Operation(trigger_id=trigger_id, kind=kind)
             self._known[trigger_id] = operation, self._clock()
-        threading.Thread(target=self._run, args=(trigger_id, work), name="penstock-operation", daemon=True).start()
+        threading.Thread(target=self._run, args=(operation, work), name="penstock-operation", daemon=True).start()
         return operation
 
     def poll(self, trigger_id: str) -> Operation:
         """Return the state of an operation. Raises UnknownOperation."""
-        with self._lock:
+        with self._changed:
             self._forget_old()
             if trigger_id in self._known:
                 return self._known[trigger_id][0]
@@ -55,24 +81,30 @@ class Operations:
 
     def recent(self) -> list[Operation]:
         """Return the operations that can be polled, oldest first."""
-        with self._lock:
+        with self._changed:
             self._forget_old()
             return [operation for operation, _ in self._known.values()]
 
-    def _run(self, trigger_id: str, work: Callable[[], Done]) -> None:
+    def await_results(self, timeout_s: float) -> None:
+        """Wait until no operation is in progress, but not longer than this."""
+        with self._changed:
+            self._changed.wait_for(lambda: all(each.done for each, _ in self._known.values()), timeout_s)
+
+    def _run(self, operation: Operation, work: Callable[[], Done]) -> None:
         try:
             done = work()
-            result = Operation(
-                trigger_id=trigger_id,
+            result = msgspec.structs.replace(
+                operation,
                 done=True,
                 savepoint=done.savepoint or "",
                 checkpoint=-1 if done.checkpoint is None else done.checkpoint,
             )
         except BaseException as error:  # the client that polls must see it
             text = error.statement() if isinstance(error, PenstockError) else str(error)
-            result = Operation(trigger_id=trigger_id, done=True, failure_kind=type(error).__name__, failure=text)
-        with self._lock:
-            self._known[trigger_id] = result, self._clock()
+            result = msgspec.structs.replace(operation, done=True, failure_kind=type(error).__name__, failure=text)
+        with self._changed:
+            self._known[operation.trigger_id] = result, self._clock()
+            self._changed.notify_all()
 
     def _forget_old(self) -> None:
         now = self._clock()
@@ -80,3 +112,8 @@ class Operations:
         spare = [key for key, (each, _) in self._known.items() if each.done][: max(0, len(self._known) - _MOST)]
         for key in {*over, *spare}:
             del self._known[key]
+
+
+def _stops(operation: Operation) -> bool:
+    """Return whether an operation ends the job: it is in progress, or has succeeded."""
+    return operation.kind == STOP and not operation.failure_kind

@@ -13,6 +13,7 @@ from penstock.common.masking import masked_start
 from penstock.common.options import BadSetting
 from penstock.common.program_files import BadProgram
 from penstock.control.client import JobNotFound, NoAnswer, RefusedByJob
+from penstock.driver.operations import BeingStopped
 from penstock.errors import PenstockError
 from penstock.rest.masking import Masking
 from penstock.rest.views import BadQuery, NotFound
@@ -47,6 +48,7 @@ _STATUS: tuple[tuple[type[Exception], HTTPStatus], ...] = (
     (UnknownProgram, HTTPStatus.NOT_FOUND),
     (JobNotFound, HTTPStatus.NOT_FOUND),
     (Conflict, HTTPStatus.CONFLICT),
+    (BeingStopped, HTTPStatus.CONFLICT),
     (RefusedByJob, HTTPStatus.CONFLICT),
     (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (NotLeading, HTTPStatus.SERVICE_UNAVAILABLE),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -12,7 +14,7 @@ from urllib.parse import urlencode
 import pytest
 from rest_contract import check_answer
 from rest_requests import RestRequests
-from service import Service
+from service import Service, jvm_of
 
 from penstock.rest.endpoints import ENDPOINTS, Endpoint
 
@@ -94,6 +96,15 @@ def await_checkpoints(service: RestRequests, job: str) -> None:
     service.until(
         lambda: service.ask("GET", f"/jobs/{job}/checkpoints")["counts"]["completed"], lambda completed: completed > 2
     )
+
+
+@contextmanager
+def paused(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def details(service: RestRequests, job: str) -> Any:
@@ -242,10 +253,21 @@ def test_a_rescaled_job_shows_its_new_parallelism(service: RestRequests, jobs: d
     service.until(lambda: details(service, job)["vertices"][1]["parallelism"], lambda parallelism: parallelism == 3)
 
 
-def test_a_stopped_job_ends_as_finished_with_its_savepoint(service: RestRequests) -> None:
+def test_a_stopped_job_refuses_other_operations_and_ends_as_finished_with_its_savepoint(
+    cluster: Service, service: RestRequests
+) -> None:
     job = service.run(service.upload("endless.py", ENDLESS), flinkConfiguration={"penstock.epoch.max-records": "1000"})
     service.await_state(job, "RUNNING", within_s=200)
-    trigger = service.ask("POST", f"/jobs/{job}/stop", {"drain": False})["request-id"]
+    await_checkpoints(service, job)
+    trigger = "b" * 32
+    with paused(jvm_of(cluster.claim(job))):
+        # The stop waits for the epoch in progress.
+        assert service.ask("POST", f"/jobs/{job}/stop", {"triggerId": trigger})["request-id"] == trigger
+        for path, body in (("stop", {}), ("stop", {"drain": True}), ("savepoints", {}), ("checkpoints", {})):
+            status, answer = service.answer("POST", f"/jobs/{job}/{path}", body)
+            assert (status, b"The job is being stopped." in answer) == (409, True), answer
+        assert service.answer("PATCH", f"/jobs/{job}/rescaling?parallelism=1")[0] == 409
+        assert service.ask("POST", f"/jobs/{job}/stop", {"triggerId": trigger})["request-id"] == trigger
     poll = service.until(
         lambda: service.ask("GET", f"/jobs/{job}/savepoints/{trigger}"),
         lambda answer: answer["status"]["id"] == "COMPLETED",

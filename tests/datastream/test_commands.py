@@ -2,6 +2,8 @@
 
 import logging
 import os
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,21 @@ from penstock.datastream import StreamExecutionEnvironment, control_point
 from penstock.datastream.control_point import open_to_commands
 from penstock.datastream.job_client import LocalJobClient
 from penstock.driver.commands import Commands
-from penstock.driver.control_messages import Cancel, Describe, Description, Done, MakeSavepoint, Rescale, Stop
+from penstock.driver.control_messages import (
+    Cancel,
+    Describe,
+    Description,
+    Done,
+    MakeSavepoint,
+    Poll,
+    Rescale,
+    Stop,
+    TakeCheckpoint,
+    Trigger,
+)
+from penstock.driver.job_snapshot import Operation
+from penstock.driver.operations import BeingStopped
+from penstock.errors import PenstockError
 from penstock.graph.builder import build
 
 ID = "5f" * 16
@@ -75,13 +91,90 @@ def client_of(job: Any) -> LocalJobClient:
 )
 def test_a_command_has_the_same_effect_as_the_clients_call(request_: Any, done: Any, answer: Done) -> None:
     job: Any = FakeJob()
-    assert Commands(job, client_of(job))(request_) == answer
+    assert Commands(job, client_of(job), 300)(request_) == answer
     assert job.done == [done]
+
+
+class StoppingJob(FakeJob):
+    """Its savepoint completes when the test says so, or fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = threading.Event()
+        self.fails = False
+
+    def stop_with_savepoint(self, directory: str, drain: bool, cancel: bool = False) -> str:
+        self.go_on.wait(30)
+        if self.fails:
+            raise PenstockError("The disk is full.")
+        return super().stop_with_savepoint(directory, drain, cancel)
+
+
+def completed(commands: Commands, trigger_id: str) -> Operation:
+    deadline = time.monotonic() + 30
+    while not (operation := commands(Poll(id=trigger_id))).done:  # type: ignore[union-attr]
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert isinstance(operation, Operation)
+    return operation
+
+
+STOPS = [Stop(), Stop(drain=True), Cancel(savepoint=True)]
+CONFLICTING = [*STOPS, MakeSavepoint(), Rescale(parallelism=2), TakeCheckpoint()]
+
+
+@pytest.mark.parametrize("first", STOPS)
+@pytest.mark.parametrize("second", CONFLICTING)
+def test_a_job_that_is_being_stopped_refuses_other_operations_and_repeats_its_answer(first: Any, second: Any) -> None:
+    job: Any = StoppingJob()
+    commands = Commands(job, client_of(job), 300)
+    pending = commands(Trigger(id="a", request=first))
+    with pytest.raises(BeingStopped, match=r"^The job is being stopped\."):
+        commands(Trigger(id="b", request=second))
+    assert commands(Trigger(id="a", request=first)) == pending
+    job.go_on.set()
+    assert completed(commands, "a").savepoint == "/set/last"
+    # It ends, but has not ended yet.
+    with pytest.raises(BeingStopped):
+        commands(Trigger(id="b", request=second))
+    assert len(job.done) == 1
+
+
+def test_a_job_that_is_being_stopped_can_be_cancelled() -> None:
+    job: Any = StoppingJob()
+    commands = Commands(job, client_of(job), 300)
+    commands(Trigger(id="a", request=Stop()))
+    commands(Trigger(id="b", request=Cancel()))
+    assert completed(commands, "b") == Operation(trigger_id="b", kind="cancel", done=True)
+    assert job.done == ["cancel"]
+    job.go_on.set()
+
+
+def test_a_job_whose_stop_failed_accepts_other_operations() -> None:
+    job: Any = StoppingJob()
+    job.fails = True
+    job.go_on.set()
+    commands = Commands(job, client_of(job), 300)
+    commands(Trigger(id="a", request=Stop()))
+    assert completed(commands, "a").failure == "The disk is full."
+    commands(Trigger(id="b", request=MakeSavepoint()))
+    assert completed(commands, "b").savepoint == "/set/live"
+    job.fails = False
+    commands(Trigger(id="c", request=Stop()))
+    assert completed(commands, "c").savepoint == "/set/last"
+
+
+def test_a_job_makes_several_savepoints_at_the_same_time() -> None:
+    job: Any = FakeJob()
+    commands = Commands(job, client_of(job), 300)
+    for name in ("a", "b"):
+        commands(Trigger(id=name, request=MakeSavepoint()))
+    assert completed(commands, "a").savepoint == completed(commands, "b").savepoint == "/set/live"
 
 
 def test_the_description_of_a_job_has_its_current_parallelism() -> None:
     job: Any = FakeJob()
-    describe = Commands(job, client_of(job))
+    describe = Commands(job, client_of(job), 300)
     assert describe(Describe()) == Description(
         id=ID,
         name="counts",

@@ -28,7 +28,7 @@ def completed(operations: Operations, trigger_id: str) -> Operation:
 
 
 def test_an_operation_is_in_progress_until_its_work_is_done() -> None:
-    operations, go_on = Operations(), threading.Event()
+    operations, go_on = Operations(300), threading.Event()
 
     def work() -> Done:
         go_on.wait(10)
@@ -41,7 +41,7 @@ def test_an_operation_is_in_progress_until_its_work_is_done() -> None:
 
 
 def test_a_repeated_trigger_id_starts_nothing_new() -> None:
-    operations, runs = Operations(), []
+    operations, runs = Operations(300), []
 
     def work() -> Done:
         runs.append(1)
@@ -61,7 +61,7 @@ def test_a_repeated_trigger_id_starts_nothing_new() -> None:
     ],
 )
 def test_a_failure_is_the_result_of_the_operation(error: Exception, kind: str, text: str) -> None:
-    operations = Operations()
+    operations = Operations(300)
 
     def work() -> Done:
         raise error
@@ -73,7 +73,7 @@ def test_a_failure_is_the_result_of_the_operation(error: Exception, kind: str, t
 
 def test_an_unknown_id_is_refused() -> None:
     with pytest.raises(UnknownOperation, match="has no operation 'b'"):
-        Operations().poll("b")
+        Operations(300).poll("b")
 
 
 def test_results_are_forgotten_after_the_store_duration_but_not_operations_in_progress() -> None:
@@ -94,7 +94,7 @@ def test_results_are_forgotten_after_the_store_duration_but_not_operations_in_pr
 
 
 def test_the_number_of_kept_results_is_bounded() -> None:
-    operations = Operations()
+    operations = Operations(300)
     work: Callable[[], Done] = lambda: Done()  # noqa: E731
     for number in range(1010):
         operations.trigger(str(number), work)
@@ -103,3 +103,25 @@ def test_the_number_of_kept_results_is_bounded() -> None:
     with pytest.raises(UnknownOperation):
         operations.poll("0")
     assert operations.poll("1009").done
+
+
+def test_an_operation_keeps_its_kind() -> None:
+    operations = Operations(300)
+    assert operations.trigger("a", lambda: Done(), "savepoint") == Operation(trigger_id="a", kind="savepoint")
+    assert completed(operations, "a").kind == "savepoint"
+
+
+def test_results_are_waited_for_and_not_longer_than_asked() -> None:
+    operations, go_on = Operations(300), threading.Event()
+    operations.await_results(60)
+
+    def waiting() -> Done:
+        go_on.wait(10)
+        return Done()
+
+    operations.trigger("a", waiting)
+    operations.await_results(0.001)
+    assert not operations.poll("a").done
+    threading.Timer(0.02, go_on.set).start()
+    operations.await_results(60)
+    assert operations.poll("a").done

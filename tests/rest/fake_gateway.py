@@ -177,7 +177,7 @@ class FakeGateway:
         if job.state not in ("RUNNING", "RESTARTING"):
             raise Conflict(f"Job '{job.name}' is {job.state}.", fix="Only a running job can do this.")
         if any(each[0] == "trigger" and type(each[2]).__name__ == "Stop" for each in self.asked):
-            raise Conflict("The job is being stopped.", fix="Wait until it has ended.")
+            raise Conflict("The job is being stopped.", fix="Wait until it has ended, or until the stop has failed.")
         self.asked.append(("trigger", job_id, request))
         self.operations[job_id, trigger_id] = Operation(trigger_id=trigger_id)
         return trigger_id

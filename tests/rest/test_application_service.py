@@ -126,6 +126,29 @@ def test_a_job_is_cancelled_and_rescaled_through_rest(
         client.patch(f"/jobs/{JOB}", dict, mode="cancel")
 
 
+def test_a_second_stop_is_a_conflict_and_does_not_keep_the_program_waiting(
+    no_last_answers: None, served: tuple[ApplicationGateway, RestClient]
+) -> None:
+    gateway, client = served
+    job = AJob()
+    gateway.attach(job, job)
+
+    def stop(trigger: str) -> str:
+        body = contract.StopWithSavepointRequestBody(target_directory="/there", trigger_id=trigger * 32)
+        return client.post(f"/jobs/{JOB}/stop", contract.TriggerResponse, body).request_id
+
+    stop("a")
+    with pytest.raises(NotNow, match="being stopped") as refused:
+        stop("b")
+    assert refused.value.status == 409
+    # A client that repeats its request gets the same answer.
+    assert stop("a") == "a" * 32
+    job.savepoint.set_result("/there/savepoint-1")
+    path = f"/jobs/{JOB}/savepoints/{'a' * 32}"
+    wait_for(lambda: client.get(path, contract.AsynchronousOperationResult).status.id == "COMPLETED")
+    assert not gateway.is_awaited
+
+
 def test_programs_are_refused(served: tuple[ApplicationGateway, RestClient], tmp_path: Path) -> None:
     _, client = served
     program = tmp_path / "job.py"

@@ -77,7 +77,7 @@ def test_a_second_stop_is_a_conflict(service: Service) -> None:
     assert service.ask("POST", f"/jobs/{JOB}/stop", {}).status == 202
     answer = service.ask("POST", f"/jobs/{JOB}/stop", {})
     assert answer.status == 409
-    assert answer.error == "The job is being stopped. Wait until it has ended."
+    assert answer.error == "The job is being stopped. Wait until it has ended, or until the stop has failed."
 
 
 @pytest.mark.parametrize("path", ["savepoints", "stop", "checkpoints"])
