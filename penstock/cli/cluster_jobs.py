@@ -27,7 +27,7 @@ from penstock.driver.control_messages import (
 )
 from penstock.rest import contract
 from penstock.rest.client import NotNow, RefusedByService, RestClient, ServiceUnreachable
-from penstock.rest.command_types import JobLine, RescaleRequest
+from penstock.rest.command_types import ClusterDescription, JobLine, RescaleRequest
 
 _POLL_S = 0.2
 _LONGEST_POLL_S = 2.0
@@ -136,16 +136,16 @@ class ClusterJobs:
 
     def _log(self, job: str, stdout: bool, attempt: int | None, awaits: bool) -> _LogFile:
         found = self._logs(job, stdout)
+        if not found:
+            self._check_keeps_logs(job, stdout)
         if awaits and not found:
-            # A program that serves its own job has no log files. Its job does not start in these states.
             found = patiently(
                 lambda: self._logs(job, stdout), lambda logs: bool(logs) or self._line(job).status not in _STARTING
             )
         if not found:
             raise NoLog(
                 f"The service at {self.where} has no log file of job {job}.",
-                fix="Wait until the job starts, or look on the host that ran it. A program with --web logs to its "
-                "standard error.",
+                fix="Wait until the job starts, or look on the host that ran it.",
             )
         if attempt is not None and attempt not in found:
             raise NoLog(
@@ -155,6 +155,18 @@ class ClusterJobs:
         chosen = max(found) if attempt is None else attempt
         following = (lambda: None) if attempt is not None else (lambda: self._next_log(job, stdout, chosen))
         return _LogFile(self.client, found[chosen], following)
+
+    def _check_keeps_logs(self, job: str, stdout: bool) -> None:
+        """Raise NoLog if the service is a program that serves its own job."""
+        service = self.client.get("/penstock/v1/cluster", ClusterDescription)
+        if service.application:
+            printed = "standard output" if stdout else "log, on standard error,"
+            raise NoLog(
+                f"Job {job} runs inside the program that serves {self.where} (process {service.pid}), which keeps no "
+                f"log files: its {printed} goes to where you started it.",
+                fix="Look at the terminal of `penstock run --web`, or redirect its output to a file. A job that you "
+                "start with `penstock run -d` has log files.",
+            )
 
     def _next_log(self, job: str, stdout: bool, attempt: int) -> _LogFile | None:
         """Return the log of the next attempt, once it exists. None if this attempt is the last one, or still runs."""

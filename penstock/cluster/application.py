@@ -76,7 +76,7 @@ class ApplicationGateway:
         return None
 
     def state(self) -> ClusterState:
-        return ClusterState(leading=True, ready=True)
+        return ClusterState(leading=True, ready=True, application=True)
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 

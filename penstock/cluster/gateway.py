@@ -100,6 +100,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """Why it is not ready."""
     leader: str = ""
     """Host and port of the Dispatcher that leads; empty if it is not known."""
+    application: bool = False
+    """Whether the service is part of one program, in whose process its jobs run."""
 
 
 class AttemptProcess(msgspec.Struct, frozen=True, kw_only=True):

@@ -159,6 +159,10 @@ class EpochDriver:
         """Change the parallelism from the next epoch on. Call between epochs. Raises CannotRescale."""
         self._set_scale(scale_for(self._program, wanted, self.scale))
 
+    def check_rescale(self, wanted: int | Mapping[str, int]) -> None:
+        """Check a request at any time. Raises CannotRescale."""
+        scale_for(self._program, wanted, self.scale)
+
     def _set_scale(self, scale: Scale) -> None:
         self.scale = scale
         self.graph = self._program.rescaled(scale)

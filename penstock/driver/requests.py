@@ -126,9 +126,15 @@ class Requests:
         return path
 
     def rescale(self, parallelism: int | Mapping[str, int]) -> None:
-        """Change the parallelism from the next epoch on. Waits for the epoch in progress."""
-        with self._granted(lambda: self._executor.life.rescale_requested(), _NO_RESCALE):
-            self._executor.driver.rescale(parallelism)
+        """Change the parallelism from the next epoch on. Waits for the epoch in progress.
+
+        Raises CannotRescale, without waiting if the request does not fit the graph.
+        """
+        executor = self._executor
+        self._raise_refusal(executor.life.rescale_requested(), _NO_RESCALE)
+        executor.driver.check_rescale(parallelism)
+        with self._granted(lambda: executor.life.rescale_requested(), _NO_RESCALE):
+            executor.driver.rescale(parallelism)
 
     @contextmanager
     def _granted(

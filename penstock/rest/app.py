@@ -21,6 +21,7 @@ from penstock.rest import (
     log_files,
     own_endpoints,
     programs,
+    resource_requirements,
     savepoints,
     service_facts,
 )
@@ -69,7 +70,7 @@ _HANDLERS: Mapping[tuple[str, str], Handler] = {
     ("PATCH", "/jobs/:jobid/clientHeartbeat"): job_actions.heartbeat,
     ("PATCH", "/jobs/:jobid/rescaling"): job_actions.rescale,
     ("GET", "/jobs/:jobid/rescaling/:triggerid"): job_actions.operation,
-    ("PUT", "/jobs/:jobid/resource-requirements"): job_actions.require_resources,
+    ("PUT", "/jobs/:jobid/resource-requirements"): resource_requirements.require_resources,
     ("POST", "/jobs/:jobid/savepoints"): job_actions.savepoint,
     ("GET", "/jobs/:jobid/savepoints/:triggerid"): job_actions.operation,
     ("POST", "/jobs/:jobid/stop"): job_actions.stop,

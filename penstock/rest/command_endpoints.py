@@ -35,6 +35,7 @@ async def cluster(service: Service, request: Request) -> ClusterDescription:
         ready=state.ready,
         draining=state.draining,
         problem=state.problem,
+        application=state.application,
     )
 
 

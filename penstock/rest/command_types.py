@@ -21,6 +21,8 @@ class ClusterDescription(msgspec.Struct, kw_only=True, frozen=True):
     draining: bool
     problem: str
     """Why it is not ready."""
+    application: bool = False
+    """Whether it is part of one program (`penstock run --web`), which prints its log and keeps no file."""
 
 
 class JobLine(msgspec.Struct, kw_only=True, frozen=True):

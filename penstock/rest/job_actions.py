@@ -66,29 +66,6 @@ async def rescale(service: Service, request: Request) -> contract.TriggerRespons
     return _triggered(await service.gateway.trigger(_job(service, request), Rescale(parallelism=parallelism)))
 
 
-async def require_resources(service: Service, request: Request) -> None:
-    """PUT /jobs/:jobid/resource-requirements: rescale vertices to their upper bounds."""
-    body = await decoded(request, contract.JobResourceRequirementsBody)
-    snapshot = service.gateway.job(request.path_params["jobid"])
-    vertices = {vertex.id: vertex for vertex in snapshot.vertices}
-    wanted: dict[str, int] = {}
-    for vertex_id, requirements in body.job_vertex_resource_requirements.items():
-        bounds = requirements.parallelism
-        if vertex_id not in vertices:
-            raise BadRequest("The job has no vertex with one of these ids.", fix="Look them up with GET /jobs/:jobid.")
-        if not 1 <= bounds.lower_bound <= bounds.upper_bound:
-            raise BadRequest(
-                f"The bounds {bounds.lower_bound} and {bounds.upper_bound} of a vertex are not a range.",
-                fix="Set 1 <= lowerBound <= upperBound.",
-            )
-        if bounds.upper_bound != vertices[vertex_id].parallelism:
-            wanted[vertices[vertex_id].uid] = bounds.upper_bound
-    if missing := len(vertices.keys() - body.job_vertex_resource_requirements.keys()):
-        raise BadRequest(f"The bounds of {missing} vertices of the job are missing.", fix="Pass those of all vertices.")
-    if wanted:
-        await service.gateway.trigger(snapshot.id, Rescale(parallelism=wanted))
-
-
 async def heartbeat(service: Service, request: Request) -> None:
     """PATCH /jobs/:jobid/clientHeartbeat. Jobs do not depend on their client, so only the job's id is checked."""
     await decoded(request, contract.JobClientHeartbeatRequestBody)

@@ -108,7 +108,7 @@ def test_a_running_job_without_log_files_is_not_waited_for(cluster: Service) -> 
     cluster.gateway.logs = none
     done = call("logs", "-f", "counts")
     assert done.exit_code == 1
-    assert "A program with --web logs to its standard error." in done.stderr
+    assert "has no log file of job" in done.stderr
 
 
 @pytest.mark.parametrize(

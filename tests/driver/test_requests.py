@@ -15,9 +15,12 @@ from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
 from penstock.driver.instructions import JobTraits, RunEpoch, StopQuery
 from penstock.driver.life_cycle import LifeCycle, Phase
 from penstock.driver.requests import Requests
+from penstock.driver.rescaling import CannotRescale
 from penstock.driver.restarts import NoRestart
 from penstock.errors import PenstockError
 from penstock.testing import JobHarness
+
+TOO_MANY = 1_000_000
 
 
 class FakeDriver:
@@ -35,6 +38,10 @@ class FakeDriver:
     @contextmanager
     def saving(self, manifest: Any, ends_job: bool) -> Iterator[Any]:
         yield lambda path: None
+
+    def check_rescale(self, parallelism: Any) -> None:
+        if parallelism == TOO_MANY:
+            raise CannotRescale("too many")
 
     def rescale(self, parallelism: Any) -> None:
         self.parallelism = parallelism
@@ -148,6 +155,15 @@ class TestAStop:
         directory: Any = "/saved"
         requests_to(executor).stop_with_savepoint(directory, drain=False, cancel=True)
         assert executor.life.status is JobStatus.CANCELED
+
+
+class TestARescale:
+    def test_a_rescale_that_is_impossible_is_refused_without_waiting_for_the_epoch(self) -> None:
+        executor = running()
+        executor.recovered.clear()
+        with pytest.raises(CannotRescale):
+            requests_to(executor).rescale(TOO_MANY)
+        assert not executor.waits.is_set()
 
 
 class TestAnEndedJob:

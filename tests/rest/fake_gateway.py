@@ -92,6 +92,7 @@ def _parts(now: int, task_state: str) -> dict[str, Any]:
                 id=vertex,
                 uid=uid,
                 name=uid,
+                level=level,
                 parallelism=2,
                 max_parallelism=128,
                 operators=[OperatorFacts(uid=uid, name=uid, kind="map")],
@@ -102,9 +103,11 @@ def _parts(now: int, task_state: str) -> dict[str, Any]:
                 metrics={f"{uid}.seen": [1, 2]},
                 counters={f"{uid}.count": [3, 4]},
             )
-            for vertex, uid, inputs in (
-                (SOURCE, "numbers", []),
-                (COUNT, "count", [VertexInput(vertex=SOURCE, strategy="HASH")]),
+            for level, (vertex, uid, inputs) in enumerate(
+                (
+                    (SOURCE, "numbers", []),
+                    (COUNT, "count", [VertexInput(vertex=SOURCE, strategy="HASH")]),
+                )
             )
         ],
         "checkpoints": CheckpointsSnapshot(completed=1, latest_completed=done, history=[done]),
@@ -132,6 +135,8 @@ class FakeGateway:
         self.asked: list[tuple[Any, ...]] = []
         self.failure: Exception | None = None
         """What every call raises."""
+        self.result: Operation | None = None
+        """How every operation ends, at once; None: it stays in progress."""
         self.cluster = ClusterState(leading=True, ready=True)
         self.other_leader: str | None = None
         """The address of the leader, if this is a standby."""
@@ -179,7 +184,7 @@ class FakeGateway:
         if any(each[0] == "trigger" and type(each[2]).__name__ == "Stop" for each in self.asked):
             raise Conflict("The job is being stopped.", fix="Wait until it has ended, or until the stop has failed.")
         self.asked.append(("trigger", job_id, request))
-        self.operations[job_id, trigger_id] = Operation(trigger_id=trigger_id)
+        self.operations[job_id, trigger_id] = self.result or Operation(trigger_id=trigger_id)
         return trigger_id
 
     async def operation(self, job_id: str, trigger_id: str) -> Operation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -193,6 +194,30 @@ def test_the_last_savepoint_can_be_polled_after_the_job_has_ended(settings: dict
 def test_a_program_reports_that_it_keeps_no_log_file(served: tuple[ApplicationGateway, RestClient], path: str) -> None:
     _, client = served
     assert b"keeps no file" in b"".join(client.text(path))
+
+
+@pytest.mark.parametrize(
+    ("options", "printed"),
+    [([], "log, on standard error, goes"), (["-f"], "log, on standard error, goes"), (["--stdout"], "standard output goes")],
+)
+@pytest.mark.parametrize("state", ["INITIALIZING", "RUNNING", "FINISHED"])
+def test_the_command_for_logs_says_where_a_program_prints_them(
+    settings: dict[str, str],
+    no_last_answers: None,
+    monkeypatch: pytest.MonkeyPatch,
+    state: str,
+    options: list[str],
+    printed: str,
+) -> None:
+    monkeypatch.setenv("PENSTOCK_PROPERTIES", "\n".join(f"{key}: {value}" for key, value in settings.items()))
+    with served_application(settings) as (gateway, address):
+        job = AJob()
+        job.now = snapshot(JOB, state, name="counts")
+        gateway.attach(job, job)
+        done = CliRunner().invoke(app, ["logs", "counts", "-m", address.removeprefix("http://"), *options])
+    assert done.exit_code == 1
+    assert f"(process {os.getpid()}), which keeps no log files: its {printed} to where you started it." in done.stderr
+    assert "Look at the terminal of `penstock run --web`" in done.stderr
 
 
 def test_the_url_of_the_log_of_a_program_leads_to_an_answer(served: tuple[ApplicationGateway, RestClient]) -> None:

@@ -24,7 +24,7 @@ TRIGGER = "e" * 32
 BODIES: dict[tuple[str, str], Any] = {
     ("PUT", "/jobs/:jobid/resource-requirements"): {
         "jobVertexResourceRequirements": {
-            vertex: {"parallelism": {"lowerBound": 1, "upperBound": 4}} for vertex in ("a" * 32, "b" * 32)
+            vertex: {"parallelism": {"lowerBound": 1, "upperBound": 2}} for vertex in ("a" * 32, "b" * 32)
         }
     },
     ("POST", "/savepoint-disposal"): {"savepoint-path": "/savepoints/1"},

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_gateway import COUNT, JOB, JOBS, SOURCE
-from http_service import OPEN, Service, served, wait_for
+from fake_gateway import COUNT, JOB, JOBS, SOURCE, snapshot
+from http_service import OPEN, Answer, Service, served, wait_for
 
 from penstock.driver.control_messages import Cancel, MakeSavepoint, Rescale, Stop, TakeCheckpoint
 from penstock.driver.job_snapshot import Operation
 
 TRIGGER = "e" * 32
+DONE = Operation(trigger_id=TRIGGER, done=True)
 
 
 @pytest.mark.parametrize(
@@ -157,23 +158,81 @@ def test_rescaling_needs_a_parallelism(service: Service, query: str) -> None:
     assert "parallelism" in answer.error
 
 
-def bounds(**upper: int) -> dict[str, Any]:
+def bounds(lower: int = 1, **upper: int) -> dict[str, Any]:
     ids = {"numbers": SOURCE, "count": COUNT}
     return {
         "jobVertexResourceRequirements": {
-            ids.get(name, name): {"parallelism": {"lowerBound": 1, "upperBound": bound}}
+            ids.get(name, name): {"parallelism": {"lowerBound": lower, "upperBound": bound}}
             for name, bound in upper.items()
         }
     }
 
 
+def require(service: Service, lower: int = 1, job: str = JOB, **upper: int) -> Answer:
+    """Ask for these upper bounds, of a job whose two vertices have a parallelism of 2."""
+    return service.ask("PUT", f"/jobs/{job}/resource-requirements", bounds(lower, **upper))
+
+
 def test_resource_requirements_rescale_the_vertices_that_change(service: Service) -> None:
-    path = f"/jobs/{JOB}/resource-requirements"
-    assert service.ask("PUT", path, bounds(numbers=2, count=5)).json == {}
-    assert service.gateway.asked == [("trigger", JOB, Rescale(parallelism={"count": 5}))]
+    service.gateway.result = DONE
+    assert require(service, numbers=2, count=128).json == {}
+    assert service.gateway.asked == [("trigger", JOB, Rescale(parallelism={"count": 128}))]
     service.gateway.asked.clear()
-    assert service.ask("PUT", path, bounds(numbers=2, count=2)).status == 200
+    assert require(service, numbers=2, count=2).status == 200
     assert service.gateway.asked == []
+
+
+def test_the_bounds_of_a_source_only_have_to_contain_its_parallelism(service: Service) -> None:
+    service.gateway.result = DONE
+    assert require(service, numbers=1_000_000, count=3).json == {}
+    assert service.gateway.asked == [("trigger", JOB, Rescale(parallelism={"count": 3}))]
+
+
+@pytest.mark.parametrize("lower", [1, 3])
+def test_a_source_is_not_rescaled(service: Service, lower: int) -> None:
+    answer = require(service, lower, numbers=1 if lower == 1 else 4, count=4)
+    assert answer.status == 400
+    assert "source 'numbers' has a fixed parallelism of 2" in answer.error
+    assert service.gateway.asked == []
+
+
+@pytest.mark.parametrize("bound", [129, 1_000_000, 2**63 - 1])
+def test_a_bound_above_the_maximum_parallelism_is_refused_before_the_job_is_asked(service: Service, bound: int) -> None:
+    answer = require(service, numbers=2, count=bound)
+    assert answer.status == 400
+    assert f"upper bound {bound} of vertex 'count' exceeds its maximum parallelism of 128" in answer.error
+    assert service.gateway.asked == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"), [("CannotRescale", 400), ("PenstockError", 409), ("StorageUnavailable", 409)]
+)
+def test_a_rescale_that_the_job_refuses_is_not_acknowledged(service: Service, kind: str, status: int) -> None:
+    problem = "forward() between 'a' and 'b' needs equal parallelism."
+    service.gateway.result = Operation(trigger_id=TRIGGER, done=True, failure_kind=kind, failure=problem)
+    answer = require(service, numbers=2, count=5)
+    assert (answer.status, answer.error) == (status, problem)
+
+
+def test_a_rescale_that_waits_for_an_epoch_is_acknowledged(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.rest.resource_requirements._REFUSAL_S", 0.0)
+    assert require(service, numbers=2, count=5).json == {}
+    assert len(service.gateway.asked) == 1
+
+
+@pytest.mark.parametrize("state", ["FINISHED", "FAILED", "CANCELED"])
+@pytest.mark.parametrize("count", [2, 3])
+def test_an_ended_job_has_no_resource_requirements_to_change(service: Service, state: str, count: int) -> None:
+    answer = require(service, job=JOBS[state], numbers=2, count=count)
+    assert answer.status == 409
+    assert state in answer.error
+
+
+def test_a_batch_job_is_not_rescaled(service: Service) -> None:
+    service.gateway.by_id[JOB] = snapshot(JOB, batch=True)
+    answer = require(service, numbers=2, count=3)
+    assert answer.status == 409
+    assert "batch" in answer.error
 
 
 @pytest.mark.parametrize(
@@ -181,6 +240,8 @@ def test_resource_requirements_rescale_the_vertices_that_change(service: Service
     [
         (bounds(count=5), "missing"),
         (bounds(numbers=2, count=0), "range"),
+        (bounds(2, numbers=2, count=1), "range"),
+        (bounds(0, numbers=2, count=3), "range"),
         (bounds(numbers=2, count=3, other=1), "no vertex"),
         ({}, "jobVertexResourceRequirements"),
         ({"jobVertexResourceRequirements": {COUNT: {}}}, "parallelism"),
