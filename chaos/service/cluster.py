@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from chaos.faults import Violation
 from chaos.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
@@ -15,7 +18,7 @@ from chaos.service.dispatchers import DispatcherProcess
 from chaos.service.jobs import Victim
 from chaos.service.records_mount import RecordsMount
 from penstock.cluster.processes import kill_tree, remains
-from penstock.cluster.records import JobView, Records
+from penstock.cluster.records import Claim, JobView, Records
 from penstock.driver.assignment import Verdict
 from penstock.errors import PenstockError
 from penstock.rest.client import NotNow, RefusedByService, RestClient
@@ -45,8 +48,20 @@ class NotAnswered(Exception):
 class Cluster:
     """A context manager. Leaving it ends all processes, also those of jobs."""
 
-    def __init__(self, folder: Path, *, dispatchers: int, zookeeper: int, mounted: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        dispatchers: int,
+        zookeeper: int,
+        mounted: bool,
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        hosts: bool = False,
+    ) -> None:
+        """With `hosts`, each Dispatcher and its jobs have a host name; see `DispatcherProcess`."""
         self.folder = folder
+        self._changes = dict(settings or {})
         self._dice = random.Random()
         self._stack = ExitStack()
         self.mount = RecordsMount(folder / "records", mounted=mounted)
@@ -57,7 +72,12 @@ class Cluster:
         if zookeeper == 1:
             self.zookeeper = [ZooKeeperServer(folder / "zookeeper")]
         names = [f"dispatcher-{number + 1}" for number in range(dispatchers)]
-        self.dispatchers = [DispatcherProcess(self._settings(name)) for name in names]
+        # Names that no resolver knows: Spark must not look for its own.
+        own = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"} if hosts else {}
+        self.dispatchers = [
+            DispatcherProcess(self._settings(name), {**own, **(environment or {})}, name if hosts else "")
+            for name in names
+        ]
 
     def _settings(self, name: str) -> dict[str, str]:
         coordination = {
@@ -76,6 +96,7 @@ class Cluster:
             "jobmanager.memory.heap.size": "512 mb",
             "spark.master": "local[1]",
             "spark.ui.enabled": "false",
+            **self._changes,
         }
 
     def __enter__(self) -> Cluster:
@@ -99,7 +120,7 @@ class Cluster:
         for job_id in self.records.job_ids():
             for attempt in self.records.view(job_id).attempts:
                 if attempt.claim is not None:
-                    kill_tree(attempt.claim)
+                    kill_tree(local(attempt.claim))
 
     def start_zookeeper(self) -> None:
         """Start the ZooKeeper servers that do not run, and wait until all of them serve."""
@@ -225,6 +246,11 @@ class Cluster:
         finally:
             for node in nodes:
                 node.resume()
+
+
+def local(claim: Claim) -> Claim:
+    """Return the claim of a process under the name of this host, on which all of them run."""
+    return msgspec.structs.replace(claim, host=socket.gethostname())
 
 
 def _health(node: DispatcherProcess) -> Health | None:

@@ -126,3 +126,11 @@ class DispatcherProcess:
 
     def __exit__(self, *error: object) -> None:
         self.stop()
+
+
+def can_name_hosts() -> bool:
+    """Return whether this process can give others a host name."""
+    try:
+        return os.geteuid() == 0 and subprocess.run(["unshare", "--uts", "true"], check=False).returncode == 0
+    except FileNotFoundError:
+        return False

@@ -21,11 +21,10 @@ _INCOMPLETE = {
 
 async def last_operation(jobs: JobTable, supervisor: Supervisor, job_id: str, trigger_id: str) -> Operation:
     """Return an operation of a job that no JobManager runs now. Raises UnknownJob, UnknownOperation."""
-    shown = jobs.find(job_id)
+    shown, view = jobs.find(job_id), jobs.view(job_id)
     found = _find(shown, trigger_id)
-    view = jobs.view(job_id)
     verdict = None if view is None else view.verdict
-    if verdict is not None and (found is None or not found.done):
+    if verdict is not None and (found is None or not _decided(found, verdict).done):
         # The process stores the results after the verdict, and then exits: asked before the storage is read.
         exits = supervisor.supervises(job_id)
         stored = await jobs.stored(job_id)
@@ -34,20 +33,29 @@ async def last_operation(jobs: JobTable, supervisor: Supervisor, job_id: str, tr
         found = (_find(stored, trigger_id) if stored is not None else None) or found
     if found is None:
         raise UnknownOperation(f"Job {job_id} has no operation '{trigger_id}'.", fix="Check the id.")
-    return found if verdict is None or found.done else _ended(found, verdict, shown.state)
+    return found if verdict is None else _interrupted(_decided(found, verdict), shown.state)
 
 
 def _find(snapshot: JobSnapshot, trigger_id: str) -> Operation | None:
     return next((each for each in snapshot.operations if each.trigger_id == trigger_id), None)
 
 
-def _ended(operation: Operation, verdict: Ended, state: str) -> Operation:
-    """Return the result of an operation that its process did not complete."""
+def _decided(operation: Operation, verdict: Ended) -> Operation:
+    """Return an operation with its result, if the verdict on the job is its result."""
+    if operation.done:
+        return operation
     if operation.kind == CANCEL:
         return msgspec.structs.replace(operation, done=True)
     if verdict.savepoint and operation.kind in (STOP, ""):
-        # Its process died after the verdict. One of an earlier version does not tell the kinds apart.
+        # A process of an earlier version does not tell the kinds apart.
         return msgspec.structs.replace(operation, done=True, savepoint=verdict.savepoint)
+    return operation
+
+
+def _interrupted(operation: Operation, state: str) -> Operation:
+    """Return an operation that failed because its job ended, unless it is done."""
+    if operation.done:
+        return operation
     incomplete, fix = _INCOMPLETE.get(operation.kind, ("the operation was complete", "Look up how the job ended."))
     error = NotCompleted(f"The job ended before {incomplete}: it is {state}.", fix=fix)
     return msgspec.structs.replace(operation, done=True, failure_kind=type(error).__name__, failure=str(error))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +13,8 @@ import msgspec
 import pytest
 
 from chaos.servers.zookeeper import ZooKeeperServer
-from chaos.service.cluster import until
-from chaos.service.dispatchers import DispatcherProcess
+from chaos.service.cluster import local, until
+from chaos.service.dispatchers import DispatcherProcess, can_name_hosts
 from penstock.cluster.processes import kill_tree, remains
 from penstock.cluster.records import Claim, Records
 from penstock.driver.assignment import Verdict
@@ -47,17 +45,10 @@ env.execute(sys.argv[1])
 """
 
 
-def _has_namespaces() -> bool:
-    try:
-        return os.geteuid() == 0 and subprocess.run(["unshare", "--uts", "true"], check=False).returncode == 0
-    except FileNotFoundError:
-        return False
-
-
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.spark,
-    pytest.mark.skipif(not _has_namespaces(), reason="needs root and unshare, for host names"),
+    pytest.mark.skipif(not can_name_hosts(), reason="needs root and unshare, for host names"),
 ]
 
 
@@ -112,11 +103,6 @@ class Hosts:
     def claim(self, job_id: str, attempt: int) -> Claim | None:
         attempts = self.records.view(job_id).attempts
         return attempts[attempt - 1].claim if len(attempts) >= attempt else None
-
-
-def local(claim: Claim) -> Claim:
-    """Return the claim of a process under the name of the host that the test runs on."""
-    return msgspec.structs.replace(claim, host=socket.gethostname())
 
 
 def line(client: RestClient, job_id: str) -> JobLine:

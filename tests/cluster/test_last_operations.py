@@ -152,6 +152,21 @@ def test_an_operation_is_in_progress_until_the_ending_process_has_stored_its_res
     assert asyncio.run(scenario()).savepoint == PATH
 
 
+def test_a_stop_is_complete_when_its_job_has_ended_although_the_process_still_removes_checkpoints(
+    tmp_path: Path, started: Callable[[Operation], JobManager]
+) -> None:
+    process = started(Operation(trigger_id="a", kind="stop"))
+
+    async def scenario() -> None:
+        async with following(tmp_path) as running:
+            process.decide(Verdict.STOPPED, savepoint=PATH)
+            await until(lambda: running.job(JOB).state == "FINISHED")
+            assert (await running.operation(JOB, "a")).savepoint == PATH
+            process.exit()
+
+    asyncio.run(scenario())
+
+
 def test_a_cancellation_is_complete_when_its_job_has_ended(
     tmp_path: Path, started: Callable[[Operation], JobManager]
 ) -> None:
