@@ -146,9 +146,10 @@ def test_the_last_savepoint_can_be_polled_after_the_job_has_ended(settings: dict
 
     def poll(client: RestClient, trigger: str) -> None:
         path = f"/jobs/{JOB}/savepoints/{trigger}"
-        while client.get(path, contract.AsynchronousOperationResult).status.id != "COMPLETED":
+        # The service ends once it has given the result.
+        while (answer := client.get(path, contract.AsynchronousOperationResult)).status.id != "COMPLETED":
             stopped.set()
-        found.append(client.get(path, contract.AsynchronousOperationResult).operation)
+        found.append(answer.operation)
 
     with served_application(settings) as (gateway, address):
         port = address.rpartition(":")[2]
@@ -175,7 +176,11 @@ def test_a_program_reports_that_it_keeps_no_log_file(served: tuple[ApplicationGa
 
 @pytest.mark.parametrize(
     ("options", "printed"),
-    [([], "log, on standard error, goes"), (["-f"], "log, on standard error, goes"), (["--stdout"], "standard output goes")],
+    [
+        ([], "log, on standard error, goes"),
+        (["-f"], "log, on standard error, goes"),
+        (["--stdout"], "standard output goes"),
+    ],
 )
 @pytest.mark.parametrize("state", ["INITIALIZING", "RUNNING", "FINISHED"])
 def test_the_command_for_logs_says_where_a_program_prints_them(
