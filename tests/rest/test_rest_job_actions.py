@@ -87,6 +87,16 @@ def test_an_ended_job_conflicts_with_operations(service: Service, path: str) -> 
     assert service.ask("PATCH", f"/jobs/{JOBS['FAILED']}/rescaling?parallelism=2").status == 409
 
 
+@pytest.mark.parametrize("path", ["savepoints", "stop", "checkpoints"])
+def test_a_repeated_trigger_id_is_known_after_the_operation_has_ended_the_job(service: Service, path: str) -> None:
+    service.gateway.by_id[JOB] = snapshot(JOB, "FINISHED", operations=[DONE])
+    answer = service.ask("POST", f"/jobs/{JOB}/{path}", {"triggerId": TRIGGER})
+    assert (answer.status, answer.json) == (202, {"request-id": TRIGGER})
+    assert service.ask("POST", f"/jobs/{JOB}/{path}", {"triggerId": "f" * 32}).status == 409
+    assert service.ask("POST", f"/jobs/{JOB}/{path}", {}).status == 409
+    assert service.gateway.asked == []
+
+
 @pytest.mark.parametrize(
     ("path", "body", "text"),
     [
