@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import msgspec
 from starlette.requests import Request
 
-from penstock.cluster.gateway import Operation
+from penstock.cluster.gateway import Conflict, Operation
 from penstock.common.options.service import WEB_CANCEL
-from penstock.driver.control_messages import Cancel, MakeSavepoint, Rescale, Stop, TakeCheckpoint
+from penstock.driver.control_messages import Cancel, MakeSavepoint, Operable, Rescale, Stop, TakeCheckpoint
+from penstock.driver.job_snapshot import JobSnapshot
 from penstock.rest import contract
 from penstock.rest.bodies import decoded, hex_id, location, whole
 from penstock.rest.errors import BadRequest, Forbidden
 from penstock.rest.service import Service
+from penstock.rest.views.shared import ENDED
+
+_WITH_RESULT = ("savepoints", "checkpoints")
+"""Operations that succeed only with a result."""
 
 
 async def refuse_job_graph(service: Service, request: Request) -> None:
@@ -34,28 +40,26 @@ async def cancel(service: Service, request: Request) -> None:
 async def savepoint(service: Service, request: Request) -> contract.TriggerResponse:
     """POST /jobs/:jobid/savepoints."""
     body = await decoded(request, contract.SavepointTriggerRequestBody)
-    job = _job(service, request)
     directory = _directory(body.target_directory)
     if body.cancel_job:
         _check_cancel(service)
         asked: MakeSavepoint | Cancel = Cancel(savepoint=True, directory=directory)
     else:
         asked = MakeSavepoint(directory=directory)
-    return _triggered(await service.gateway.trigger(job, asked, _trigger_id(body.trigger_id)))
+    return await _triggered(service, request, asked, body.trigger_id)
 
 
 async def stop(service: Service, request: Request) -> contract.TriggerResponse:
     """POST /jobs/:jobid/stop."""
     body = await decoded(request, contract.StopWithSavepointRequestBody)
     asked = Stop(directory=_directory(body.target_directory), drain=bool(body.drain))
-    return _triggered(await service.gateway.trigger(_job(service, request), asked, _trigger_id(body.trigger_id)))
+    return await _triggered(service, request, asked, body.trigger_id)
 
 
 async def checkpoint(service: Service, request: Request) -> contract.TriggerResponse:
     """POST /jobs/:jobid/checkpoints. Every checkpoint is complete and incremental, so the type makes no difference."""
     body = await decoded(request, contract.CheckpointTriggerRequestBody)
-    job = _job(service, request)
-    return _triggered(await service.gateway.trigger(job, TakeCheckpoint(), _trigger_id(body.trigger_id)))
+    return await _triggered(service, request, TakeCheckpoint(), body.trigger_id)
 
 
 async def rescale(service: Service, request: Request) -> contract.TriggerResponse:
@@ -63,7 +67,7 @@ async def rescale(service: Service, request: Request) -> contract.TriggerRespons
     parallelism = whole(request, "parallelism")
     if parallelism is None:
         raise BadRequest("The query parameter 'parallelism' is missing.")
-    return _triggered(await service.gateway.trigger(_job(service, request), Rescale(parallelism=parallelism)))
+    return await _triggered(service, request, Rescale(parallelism=parallelism))
 
 
 async def heartbeat(service: Service, request: Request) -> None:
@@ -74,14 +78,23 @@ async def heartbeat(service: Service, request: Request) -> None:
 
 async def operation(service: Service, request: Request) -> contract.AsynchronousOperationResult:
     """GET …/:triggerid."""
-    trigger_id = request.path_params["triggerid"]
-    return _result(service, await service.gateway.operation(_job(service, request), trigger_id))
+    job_id, trigger_id = request.path_params["jobid"], request.path_params["triggerid"]
+    found = await service.gateway.operation(_job(service, request), trigger_id)
+    job = service.gateway.job(job_id)
+    kind = request.url.path.rstrip("/").split("/")[-2]
+    has_result = bool(found.failure_kind or found.savepoint or found.checkpoint >= 0)
+    if found.done and not has_result and kind in _WITH_RESULT and job.state in ENDED:
+        # The JobManager ended before the operation did.
+        error = ended(job)
+        found = msgspec.structs.replace(found, failure_kind=type(error).__name__, failure=error.statement())
+    return _result(service, found)
 
 
 async def dispose_savepoint(service: Service, request: Request) -> contract.TriggerResponse:
     """POST /savepoint-disposal."""
     body = await decoded(request, contract.SavepointDisposalRequest)
-    return _triggered(await service.gateway.dispose_savepoint(location("savepoint path", body.savepoint_path)))
+    path = location("savepoint path", body.savepoint_path)
+    return contract.TriggerResponse(request_id=await service.gateway.dispose_savepoint(path))
 
 
 async def disposal(service: Service, request: Request) -> contract.AsynchronousOperationResult:
@@ -119,12 +132,25 @@ def _directory(given: str | None) -> str | None:
     return location("target directory", given) if given else None
 
 
-def _trigger_id(given: str | None) -> str:
-    return hex_id("trigger id", given) if given else ""
+async def _triggered(
+    service: Service, request: Request, asked: Operable, chosen: str | None = None
+) -> contract.TriggerResponse:
+    """Start an operation under the id that the client chose, if any. Raises UnknownJob, Conflict.
 
-
-def _triggered(trigger_id: str) -> contract.TriggerResponse:
+    A client can repeat a request whose answer was lost, also if the operation has ended the job in the meantime.
+    """
+    job = service.gateway.job(request.path_params["jobid"])
+    trigger_id = hex_id("trigger id", chosen) if chosen else ""
+    if job.state in ENDED and trigger_id not in {each.trigger_id for each in job.operations}:
+        raise ended(job)
+    if job.state not in ENDED:
+        trigger_id = await service.gateway.trigger(job.id, asked, trigger_id)
     return contract.TriggerResponse(request_id=trigger_id)
+
+
+def ended(job: JobSnapshot) -> Conflict:
+    """Return the error for an action that needs a job which has not ended."""
+    return Conflict(f"Job {job.id} has ended: it is {job.state}.", fix="Only a running job can do this.")
 
 
 def _check_cancel(service: Service) -> None:

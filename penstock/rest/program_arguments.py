@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -24,6 +25,9 @@ _SETTINGS: Mapping[str, str] = {
 }
 _IGNORED = ("-pyclientexec", "--pyClientExecutable")
 """The interpreter of Flink's client. A JobManager runs with that of the service."""
+
+
+_ARGUMENT = re.compile(r"""([^"']\S*|".+?"|'.+?')\s*""", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -63,3 +67,8 @@ def entry_of(entry_class: str, arguments: list[str]) -> Entry:
         else:
             entry = value
     return Entry(entry, rest, settings)
+
+
+def split_arguments(text: str) -> list[str]:
+    """Split arguments that are one text, as Flink does: at white space, except between quotes."""
+    return [match[1].strip("\"'") for match in _ARGUMENT.finditer(text.strip())]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+from msgspec import field
 from starlette.requests import Request
 
 from penstock.cluster.gateway import RunRequest
@@ -21,7 +22,7 @@ from penstock.rest import contract
 from penstock.rest.bodies import decoded, hex_id, location, truth, whole
 from penstock.rest.errors import BadRequest, Forbidden
 from penstock.rest.plans import plan_info
-from penstock.rest.program_arguments import entry_of
+from penstock.rest.program_arguments import entry_of, split_arguments
 from penstock.rest.service import Service
 from penstock.rest.uploads import received_file
 
@@ -71,7 +72,7 @@ async def run(service: Service, request: Request) -> contract.JarRunResponseBody
 async def plan(service: Service, request: Request) -> contract.JobPlanInfo:
     """GET or POST /jars/:jarid/plan. The program runs in another process up to the start of its job."""
     _check_submit(service)
-    body = await decoded(request, contract.JarPlanRequestBody)
+    body = await decoded(request, _PlanBody)
     run_request = _request(request, body)
     # An id is the hash of a program, an underscore and its name.
     return plan_info(run_request.program.partition("_")[2], await service.gateway.plan(run_request))
@@ -87,7 +88,7 @@ async def dry_run(service: Service, request: Request) -> msgspec.Raw:
 
 
 async def _run_request(request: Request) -> RunRequest:
-    body = await decoded(request, contract.JarRunRequestBody)
+    body = await decoded(request, _RunBody)
     savepoint = body.savepoint_path or request.query_params.get("savepointPath", "")
     ignore = body.allow_non_restored_state
     if ignore is None:
@@ -101,11 +102,21 @@ async def _run_request(request: Request) -> RunRequest:
     )
 
 
-def _request(request: Request, body: contract.JarRunRequestBody | contract.JarPlanRequestBody) -> RunRequest:
+class _PlanBody(contract.JarPlanRequestBody, kw_only=True, frozen=True):
+    program_args: str | None = field(name="programArgs", default=None)
+    """All arguments as one text, as clients of Flink 1.x send them."""
+
+
+class _RunBody(contract.JarRunRequestBody, kw_only=True, frozen=True):
+    program_args: str | None = field(name="programArgs", default=None)
+
+
+def _request(request: Request, body: _RunBody | _PlanBody) -> RunRequest:
     """Combine body and query. As in Flink, the body takes precedence."""
-    arguments = body.program_args_list
+    arguments = _arguments(body.program_args_list, body.program_args)
     if arguments is None:
-        arguments = [part for given in request.query_params.getlist("programArg") for part in given.split(",") if part]
+        separated = [part for given in request.query_params.getlist("programArg") for part in given.split(",") if part]
+        arguments = _arguments(separated or None, request.query_params.get("program-args")) or []
     entry = entry_of(body.entry_class or request.query_params.get("entry-class", ""), arguments)
     parallelism = body.parallelism if body.parallelism is not None else whole(request, "parallelism")
     configuration = {**_of_the_job(body.flink_configuration or {}), **entry.settings}
@@ -120,6 +131,15 @@ def _request(request: Request, body: contract.JarRunRequestBody | contract.JarPl
         configuration=configuration,
         job_id=hex_id("job id", body.job_id) if body.job_id else "",
     )
+
+
+def _arguments(separated: list[str] | None, text: str | None) -> list[str] | None:
+    """Return the program arguments of a body or a query, or None if it has none. Raises BadRequest."""
+    if not text:
+        return separated
+    if separated:
+        raise BadRequest("The program arguments are given twice.", fix="Pass only a list of them: 'programArgsList'.")
+    return split_arguments(text)
 
 
 def _of_the_job(given: Mapping[str, str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from penstock.driver.rescaling import CannotRescale
 from penstock.rest import contract
 from penstock.rest.bodies import decoded
 from penstock.rest.errors import BadRequest
+from penstock.rest.job_actions import ended
 from penstock.rest.service import Service
 from penstock.rest.views.shared import ENDED
 
@@ -32,9 +33,7 @@ async def require_resources(service: Service, request: Request) -> None:
     snapshot = service.gateway.job(request.path_params["jobid"])
     wanted = _wanted(snapshot, body.job_vertex_resource_requirements)
     if snapshot.state in ENDED:
-        raise Conflict(
-            f"Job {snapshot.id} has ended: it is {snapshot.state}.", fix="Only a running job can be rescaled."
-        )
+        raise ended(snapshot)
     if snapshot.batch and wanted:
         raise Conflict(f"Job {snapshot.id} runs as a batch, which cannot be rescaled.", fix="Run it as a stream.")
     if wanted:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
 from http_service import OPEN, Service, served
+from numbered_job import NOW
 
 
 @pytest.fixture(scope="module")
@@ -20,3 +22,11 @@ def service(running: Service) -> Service:
     """The service, as if no test had used it."""
     running.gateway.reset()
     return running
+
+
+@pytest.fixture
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all views read the same time."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("penstock.rest.views") and hasattr(module, "now_ms"):
+            monkeypatch.setattr(module, "now_ms", lambda: NOW)

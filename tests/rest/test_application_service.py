@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from fake_gateway import JOB, snapshot
 from http_service import wait_for
+from program_job import AJob
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
@@ -24,35 +25,6 @@ from penstock.rest.application_service import served_application
 from penstock.rest.client import NotKnown, NotNow, RestClient
 from penstock.rest.command_types import JobLine
 from penstock.rest.server import CannotListen
-
-
-class AJob:
-    """A job that is snapshots, and the client that a program has of it."""
-
-    def __init__(self) -> None:
-        self.id, self.name = JOB, "counts"
-        self.now = snapshot(JOB, name="counts")
-        self.snapshots = 0
-        self.cancelled = threading.Event()
-        self.savepoint: Future[str] = Future()
-        self.parallelism: Any = None
-
-    def snapshot(self) -> Any:
-        self.snapshots += 1
-        return self.now
-
-    def cancel(self) -> Future[None]:
-        self.now = snapshot(JOB, "CANCELED", name="counts")
-        self.cancelled.set()
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
-
-    def stop_with_savepoint(self, drain: bool, directory: str | None) -> Any:
-        return self.savepoint
-
-    def rescale(self, parallelism: Any) -> None:
-        self.parallelism = parallelism
 
 
 @pytest.fixture
@@ -169,9 +141,10 @@ def test_the_last_savepoint_can_be_polled_after_the_job_has_ended(settings: dict
 
     def poll(client: RestClient, trigger: str) -> None:
         path = f"/jobs/{JOB}/savepoints/{trigger}"
-        while client.get(path, contract.AsynchronousOperationResult).status.id != "COMPLETED":
+        # The service ends once it has given the result.
+        while (answer := client.get(path, contract.AsynchronousOperationResult)).status.id != "COMPLETED":
             stopped.set()
-        found.append(client.get(path, contract.AsynchronousOperationResult).operation)
+        found.append(answer.operation)
 
     with served_application(settings) as (gateway, address):
         port = address.rpartition(":")[2]
@@ -198,7 +171,11 @@ def test_a_program_reports_that_it_keeps_no_log_file(served: tuple[ApplicationGa
 
 @pytest.mark.parametrize(
     ("options", "printed"),
-    [([], "log, on standard error, goes"), (["-f"], "log, on standard error, goes"), (["--stdout"], "standard output goes")],
+    [
+        ([], "log, on standard error, goes"),
+        (["-f"], "log, on standard error, goes"),
+        (["--stdout"], "standard output goes"),
+    ],
 )
 @pytest.mark.parametrize("state", ["INITIALIZING", "RUNNING", "FINISHED"])
 def test_the_command_for_logs_says_where_a_program_prints_them(

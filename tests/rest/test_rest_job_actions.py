@@ -67,6 +67,14 @@ def test_a_failed_operation_has_its_cause(service: Service) -> None:
     }
 
 
+@pytest.mark.parametrize("kind", ["savepoints", "checkpoints"])
+def test_an_operation_that_the_end_of_the_job_cut_short_has_failed(service: Service, kind: str) -> None:
+    service.gateway.by_id[JOB] = snapshot(JOB, "CANCELED")
+    service.gateway.operations[JOB, TRIGGER] = DONE
+    cause = service.get(f"/v1/jobs/{JOB}/{kind}/{TRIGGER}/").json["operation"]["failure-cause"]
+    assert f"Job {JOB} has ended: it is CANCELED." in cause["stack-trace"]
+
+
 def test_a_repeated_trigger_id_starts_nothing_new(service: Service) -> None:
     for _ in range(3):
         answer = service.ask("POST", f"/jobs/{JOB}/stop", {"triggerId": TRIGGER})
@@ -85,6 +93,16 @@ def test_a_second_stop_is_a_conflict(service: Service) -> None:
 def test_an_ended_job_conflicts_with_operations(service: Service, path: str) -> None:
     assert service.ask("POST", f"/jobs/{JOBS['FINISHED']}/{path}", {}).status == 409
     assert service.ask("PATCH", f"/jobs/{JOBS['FAILED']}/rescaling?parallelism=2").status == 409
+
+
+@pytest.mark.parametrize("path", ["savepoints", "stop", "checkpoints"])
+def test_a_repeated_trigger_id_is_known_after_the_operation_has_ended_the_job(service: Service, path: str) -> None:
+    service.gateway.by_id[JOB] = snapshot(JOB, "FINISHED", operations=[DONE])
+    answer = service.ask("POST", f"/jobs/{JOB}/{path}", {"triggerId": TRIGGER})
+    assert (answer.status, answer.json) == (202, {"request-id": TRIGGER})
+    assert service.ask("POST", f"/jobs/{JOB}/{path}", {"triggerId": "f" * 32}).status == 409
+    assert service.ask("POST", f"/jobs/{JOB}/{path}", {}).status == 409
+    assert service.gateway.asked == []
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,42 @@ def test_the_query_applies_where_the_body_says_nothing(service: Service) -> None
     )
 
 
+@pytest.mark.parametrize(
+    ("query", "body", "arguments"),
+    [
+        (
+            "",
+            {"programArgs": "--rate 5 --name 'a b'  --text \"it's\""},
+            ["--rate", "5", "--name", "a b", "--text", "it's"],
+        ),
+        ("?program-args=--rate%205%20-x", {}, ["--rate", "5", "-x"]),
+        ("?program-args=--rate%205", {"programArgs": "--of body"}, ["--of", "body"]),
+        ("?program-args=--rate%205", {"programArgsList": ["of", "body"]}, ["of", "body"]),
+        ("?programArg=a,b", {"programArgs": None, "programArgsList": None}, ["a", "b"]),
+    ],
+)
+def test_arguments_in_one_text_are_split_as_in_flink(
+    service: Service, query: str, body: Any, arguments: list[str]
+) -> None:
+    program = uploaded(service)
+    for action in ("run", "plan"):
+        service.gateway.asked.clear()
+        answer = service.ask("POST", f"/jars/{program}/{action}{query}", body)
+        assert answer.status == 200, answer.body
+        assert run_request(service).arguments == arguments
+
+
+@pytest.mark.parametrize(
+    ("query", "body"),
+    [("", {"programArgs": "a", "programArgsList": ["a"]}), ("?program-args=a&programArg=a", {})],
+)
+def test_arguments_cannot_be_given_twice(service: Service, query: str, body: Any) -> None:
+    answer = service.ask("POST", f"/jars/{uploaded(service)}/run{query}", body)
+    assert answer.status == 400
+    assert "twice" in answer.error
+    assert service.gateway.asked == []
+
+
 def test_the_legacy_restore_mode_leaves_the_savepoint_to_its_owner(service: Service) -> None:
     program = uploaded(service)
     body = {"savepointPath": "/s", "restoreMode": "LEGACY"}

@@ -98,10 +98,10 @@ def _facts(key: str, each: ExecutorSnapshot, now: int) -> dict[str, Any]:
 
 def _resource(each: ExecutorSnapshot, slots: int) -> ResourceProfileInfo:
     """Return the share of an executor that belongs to some of its slots."""
-    share = slots / each.slots if each.slots else 0.0
+    total = each.slots or 1
     return ResourceProfileInfo(
-        cpu_cores=each.cores * share,
-        task_heap_memory=int(each.heap_max * share),
+        cpu_cores=each.cores * slots / total,
+        task_heap_memory=each.heap_max * slots // total,
         task_off_heap_memory=0,
         managed_memory=0,
         network_memory=0,

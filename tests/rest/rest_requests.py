@@ -38,12 +38,14 @@ class RestRequests:
 
     def upload(self, name: str, program: str) -> str:
         """Upload a program and return its id."""
-        body = (
-            f'--b\r\nContent-Disposition: form-data; name="jarfile"; filename="{name}"\r\n'
-            f"Content-Type: text/x-python\r\n\r\n{program}\r\n--b--\r\n"
-        ).encode()
-        answer = self.ask("POST", "/jars/upload", body, {"Content-Type": "multipart/form-data; boundary=b"})
-        return str(answer["filename"]).rsplit("/", 1)[-1]
+        status, data = self.answer_to_upload(name, program.encode())
+        assert status == 200, data
+        return str(json.loads(data)["filename"]).rsplit("/", 1)[-1]
+
+    def answer_to_upload(self, name: str, content: bytes, kind: str = "text/x-python") -> tuple[int, bytes]:
+        head = f'--b\r\nContent-Disposition: form-data; name="jarfile"; filename="{name}"\r\nContent-Type: {kind}'
+        body = head.encode() + b"\r\n\r\n" + content + b"\r\n--b--\r\n"
+        return self.answer("POST", "/jars/upload", body, {"Content-Type": "multipart/form-data; boundary=b"})
 
     def run(self, program_id: str, **options: Any) -> str:
         """Run an uploaded program and return the id of the job."""
