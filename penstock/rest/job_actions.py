@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 from starlette.requests import Request
 
 from penstock.cluster.gateway import Conflict, Operation
@@ -14,9 +13,6 @@ from penstock.rest.bodies import decoded, hex_id, location, whole
 from penstock.rest.errors import BadRequest, Forbidden
 from penstock.rest.service import Service
 from penstock.rest.views.shared import ENDED
-
-_WITH_RESULT = ("savepoints", "checkpoints")
-"""Operations that succeed only with a result."""
 
 
 async def refuse_job_graph(service: Service, request: Request) -> None:
@@ -78,16 +74,8 @@ async def heartbeat(service: Service, request: Request) -> None:
 
 async def operation(service: Service, request: Request) -> contract.AsynchronousOperationResult:
     """GET …/:triggerid."""
-    job_id, trigger_id = request.path_params["jobid"], request.path_params["triggerid"]
-    found = await service.gateway.operation(_job(service, request), trigger_id)
-    job = service.gateway.job(job_id)
-    kind = request.url.path.rstrip("/").split("/")[-2]
-    has_result = bool(found.failure_kind or found.savepoint or found.checkpoint >= 0)
-    if found.done and not has_result and kind in _WITH_RESULT and job.state in ENDED:
-        # The JobManager ended before the operation did.
-        error = ended(job)
-        found = msgspec.structs.replace(found, failure_kind=type(error).__name__, failure=error.statement())
-    return _result(service, found)
+    trigger_id = request.path_params["triggerid"]
+    return _result(service, await service.gateway.operation(_job(service, request), trigger_id))
 
 
 async def dispose_savepoint(service: Service, request: Request) -> contract.TriggerResponse:

@@ -67,14 +67,6 @@ def test_a_failed_operation_has_its_cause(service: Service) -> None:
     }
 
 
-@pytest.mark.parametrize("kind", ["savepoints", "checkpoints"])
-def test_an_operation_that_the_end_of_the_job_cut_short_has_failed(service: Service, kind: str) -> None:
-    service.gateway.by_id[JOB] = snapshot(JOB, "CANCELED")
-    service.gateway.operations[JOB, TRIGGER] = DONE
-    cause = service.get(f"/v1/jobs/{JOB}/{kind}/{TRIGGER}/").json["operation"]["failure-cause"]
-    assert f"Job {JOB} has ended: it is CANCELED." in cause["stack-trace"]
-
-
 def test_a_repeated_trigger_id_starts_nothing_new(service: Service) -> None:
     for _ in range(3):
         answer = service.ask("POST", f"/jobs/{JOB}/stop", {"triggerId": TRIGGER})
