@@ -348,7 +348,7 @@ class Dispatcher:
                 return answer
         except Conflict:
             pass
-        return await last_operation(self._jobs, self._supervisor, job_id, trigger_id)
+        return await last_operation(self._jobs, self._supervisor, self._records, job_id, trigger_id)
 
     async def dispose_savepoint(self, path: str, trigger_id: str = "") -> str:
         return trigger_disposal(self._operations, path, self._settings, trigger_id)

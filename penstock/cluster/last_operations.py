@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from penstock.cluster.job_table import JobTable
-from penstock.cluster.records import Ended
+from penstock.cluster.records import Ended, Records
+from penstock.cluster.shown import STATES
 from penstock.cluster.supervisor import Supervisor
 from penstock.driver.control_messages import CANCEL, CHECKPOINT, RESCALE, SAVEPOINT, STOP
 from penstock.driver.job_snapshot import JobSnapshot, Operation
 from penstock.driver.operations import NotCompleted, UnknownOperation
+from penstock.state.storage import StorageError
 
 _INCOMPLETE = {
     SAVEPOINT: ("the savepoint was complete", "If you need a savepoint, run the job again and make it while it runs."),
@@ -19,11 +23,12 @@ _INCOMPLETE = {
 }
 
 
-async def last_operation(jobs: JobTable, supervisor: Supervisor, job_id: str, trigger_id: str) -> Operation:
+async def last_operation(
+    jobs: JobTable, supervisor: Supervisor, records: Records, job_id: str, trigger_id: str
+) -> Operation:
     """Return an operation of a job that no JobManager runs now. Raises UnknownJob, UnknownOperation."""
-    shown, view = jobs.find(job_id), jobs.view(job_id)
-    found = _find(shown, trigger_id)
-    verdict = None if view is None else view.verdict
+    found = _find(jobs.find(job_id), trigger_id)
+    verdict = await _verdict(jobs, records, job_id)
     if verdict is not None and (found is None or not _decided(found, verdict).done):
         # The process stores the results after the verdict, and then exits: asked before the storage is read.
         exits = supervisor.supervises(job_id)
@@ -33,7 +38,16 @@ async def last_operation(jobs: JobTable, supervisor: Supervisor, job_id: str, tr
         found = (_find(stored, trigger_id) if stored is not None else None) or found
     if found is None:
         raise UnknownOperation(f"Job {job_id} has no operation '{trigger_id}'.", fix="Check the id.")
-    return found if verdict is None else _interrupted(_decided(found, verdict), shown.state)
+    return found if verdict is None else _interrupted(_decided(found, verdict), STATES[verdict.verdict])
+
+
+async def _verdict(jobs: JobTable, records: Records, job_id: str) -> Ended | None:
+    """Return the verdict on a job, also if the supervisor has not seen it yet: an operation can end a job at once."""
+    try:
+        return (await asyncio.to_thread(records.view, job_id)).verdict
+    except (StorageError, OSError):
+        known = jobs.view(job_id)
+        return None if known is None else known.verdict
 
 
 def _find(snapshot: JobSnapshot, trigger_id: str) -> Operation | None:

@@ -12,13 +12,14 @@ from penstock.driver.failure_log import KEPT, class_in_traceback
 from penstock.driver.job_snapshot import ExceptionSnapshot, JobSnapshot
 from penstock.driver.task_states import with_job_state
 
-_STATES = {
+STATES = {
     Verdict.FINISHED: "FINISHED",
     Verdict.STOPPED: "FINISHED",
     Verdict.FAILED: "FAILED",
     Verdict.CANCELED: "CANCELED",
 }
-_ENDED = frozenset(_STATES.values())
+"""The state of a job by the verdict on it."""
+_ENDED = frozenset(STATES.values())
 
 
 def shown(view: JobView, pushed: JobSnapshot | None) -> JobSnapshot:
@@ -34,7 +35,7 @@ def shown(view: JobView, pushed: JobSnapshot | None) -> JobSnapshot:
     verdict = view.verdict
     if verdict is not None:
         changes = {"ended_ms": verdict.at_ms, "reason": verdict.reason, "savepoint": verdict.savepoint}
-        return _in_state(snapshot, view, _STATES[verdict.verdict], verdict.at_ms, changes)
+        return _in_state(snapshot, view, STATES[verdict.verdict], verdict.at_ms, changes)
     last = view.last
     if last is None:
         return _in_state(snapshot, view, "CREATED", submission.submitted_ms)

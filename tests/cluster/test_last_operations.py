@@ -167,6 +167,25 @@ def test_a_stop_is_complete_when_its_job_has_ended_although_the_process_still_re
     asyncio.run(scenario())
 
 
+def test_a_stop_that_ends_its_job_at_once_has_its_savepoint_before_the_supervisor_looks(
+    tmp_path: Path, started: Callable[[Operation], JobManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = started(Operation(trigger_id="a", kind="stop"))
+    last_snapshot, process.snapshot = process.snapshot, SNAPSHOT
+
+    async def scenario() -> Operation:
+        async with following(tmp_path) as running:
+            monkeypatch.setattr(running._jobs, "changed", lambda view: None)
+            process.decide(Verdict.STOPPED, savepoint=PATH)
+            process.snapshot = last_snapshot
+            process.store(done=True, savepoint=PATH)
+            process.point.close()
+            assert running.job(JOB).state == "RUNNING"
+            return await running.operation(JOB, "a")
+
+    assert asyncio.run(scenario()) == Operation(trigger_id="a", kind="stop", done=True, savepoint=PATH)
+
+
 def test_a_cancellation_is_complete_when_its_job_has_ended(
     tmp_path: Path, started: Callable[[Operation], JobManager]
 ) -> None:
