@@ -48,8 +48,9 @@ def test_a_sink_that_loses_its_ledger_is_reported_by_the_rig(tmp_path: Path) -> 
             with psycopg.connect(rig.ends.where()["address"]) as connection:
                 connection.execute("DELETE FROM penstock_ledger")
 
-    # Several: a driver that dies before it has committed its last epoch loses nothing.
-    plan = make_plan(5, 4, ["driver"], [HARNESS], SERVER_MIX)
+    # Several: a driver that dies before it has committed its last epoch loses nothing, as most do on
+    # a busy machine.
+    plan = make_plan(5, 8, ["driver"], [HARNESS], SERVER_MIX)
     rig = Rig(tmp_path / "work", "filesystem", plan, forget, make_ends=PostgresEnds)
     try:
         assert rig.run()
