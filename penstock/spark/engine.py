@@ -20,7 +20,8 @@ from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.rows import METRICS
 from penstock.spark.lost import brief, lost
 from penstock.spark.metrics import collect_metrics
-from penstock.spark.stages import SparkExchange, SparkStage, release
+from penstock.spark.placement import Exchanges
+from penstock.spark.stages import SparkStage, release
 from penstock.spark.warm_up import WarmUp
 from penstock.spark.worker import EPOCH_PROPERTY, LevelStage, Preparation, ShippedGraph, SilentStage, SourceStage
 
@@ -46,6 +47,8 @@ class SparkEngine:
         self._metrics = collect_metrics(spark)
         self._warm_up = WarmUp(spark.sparkContext)
         self._garbage = GarbageCollector(_EPOCHS_PER_COLLECTION)
+        self._exchanges = Exchanges(spark)
+        self._at_scale: tuple[Scale, PhysicalGraph] | None = None
         self._tag: str | None = None
         self._given_up: list[str] = []
         """Tags of jobs whose tasks might still run."""
@@ -70,8 +73,10 @@ class SparkEngine:
         """Run the chains of the sources, then each level. Return reports, failures and metrics."""
         self._metrics.value = []
         frames: list[DataFrame] = []
+        began = time.monotonic()
         try:
             rows = self._run(parameters, lambda: self._plan(parameters.scale, frames).collect())
+            self._exchanges.epoch_took(time.monotonic() - began)
         finally:
             for frame in frames:
                 release(frame)
@@ -172,9 +177,13 @@ class SparkEngine:
             one = self._spark.range(0, 1, 1, 1)
             frame = SparkStage(SilentStage(self._shipped, self._metrics), [one["id"]]).over(one)
             made += one, frame
-        graph = self._graph.rescaled(scale)
-        for level, stage in enumerate(self._stages, 1):
-            exchanged = SparkExchange(graph.targets(level)).over(frame)
-            frame = stage.over(exchanged)
-            made += exchanged, frame
+        for exchange, stage in zip(self._exchanges.of(self._rescaled(scale)), self._stages, strict=True):
+            exchanged = exchange.over(frame)
+            frame = stage.over(exchanged[-1])
+            made += *exchanged, frame
         return frame
+
+    def _rescaled(self, scale: Scale) -> PhysicalGraph:
+        if self._at_scale is None or self._at_scale[0] != scale:
+            self._at_scale = dict(scale), self._graph.rescaled(scale)
+        return self._at_scale[1]

@@ -42,8 +42,9 @@ class SparkExchange:
         self._partitions = partitions
         self._target: Any = col("target")
 
-    def over(self, frame: DataFrame) -> DataFrame:
-        return DataFrame(frame._jdf.repartitionById(self._partitions, self._target._jc), frame.sparkSession)
+    def over(self, frame: DataFrame) -> list[DataFrame]:
+        """Return the frames that this adds to a plan, the result last."""
+        return [DataFrame(frame._jdf.repartitionById(self._partitions, self._target._jc), frame.sparkSession)]
 
 
 def release(frame: DataFrame) -> None:
