@@ -54,7 +54,8 @@ def _carried_over(before: Sequence[str], parallelism: int) -> list[str | None]:
 def assign(before: Sequence[str | None], executors: Mapping[str, int], load: Mapping[str, int]) -> list[str]:
     """Return an executor for each target of a level: the one it had, if that lives and has no more than its share.
 
-    Shares are proportional to cores, rounded either way. Only the surplus moves.
+    Shares are proportional to cores, rounded either way. Only the surplus moves. Targets without an executor follow
+    their neighbor, because neighbors share blocks of state.
 
     Args:
         before: The executor that each target had, if any.
@@ -62,6 +63,7 @@ def assign(before: Sequence[str | None], executors: Mapping[str, int], load: Map
         load: The number of targets that other levels have on each executor. It decides between equals.
     """
     count = Counter(each for each in before if each in executors)
+    share = len(before) / sum(executors.values())
 
     def least_loaded() -> str:
         return min(executors, key=lambda each: ((count[each] + 1) / executors[each], load.get(each, 0), each))
@@ -69,7 +71,9 @@ def assign(before: Sequence[str | None], executors: Mapping[str, int], load: Map
     placed: list[str] = []
     for each in before:
         if each is None or each not in executors:
-            each = least_loaded()
+            neighbor = placed[-1] if placed else ""
+            has_room = neighbor != "" and count[neighbor] + 1 <= share * executors[neighbor]
+            each = neighbor if has_room else least_loaded()
             count[each] += 1
         placed.append(each)
     while True:

@@ -12,11 +12,11 @@ then run on any executor, which first replays what its replicas lack.
 from __future__ import annotations
 
 import logging
-import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import array, col, get, lit
 
@@ -24,6 +24,7 @@ from penstock.driver.job_snapshot import ExecutorSnapshot
 from penstock.driver.placement import Placement
 from penstock.graph.physical import PhysicalGraph
 from penstock.spark.executor_watch import list_executors
+from penstock.spark.session import runs_tasks_in_driver
 from penstock.spark.stages import SparkExchange
 from penstock.spark.worker import ROW_SCHEMA
 
@@ -40,8 +41,7 @@ class Exchanges:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        # On these masters, the driver is the only executor.
-        self._places = not re.fullmatch(r"local(\[.*\])?", str(spark.sparkContext.master))
+        self._places = not runs_tasks_in_driver(str(spark.sparkContext.master))
         self._executors = _Executors(spark)
         self._placement = Placement()
         self._wait = _LocalityWait(spark)
@@ -56,6 +56,8 @@ class Exchanges:
                 executors = self._executors.look()
                 if len(executors) > 1:
                     return self._placed(graph, executors)
+            except Py4JNetworkError:  # the JVM has died
+                raise
             except Exception as error:  # what Spark does not publish can raise anything
                 self._places = False
                 _logger.warning("Tasks cannot be placed, so Spark runs them on any executor: %s", error)

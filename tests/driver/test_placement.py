@@ -31,7 +31,7 @@ def test_every_change_of_executors_keeps_the_shares_and_moves_no_more_than_neede
         before, placed = placed, [*assign(placed, executors, {})]
         count = Counter(placed)
         assert count.keys() <= executors.keys()
-        # None has so many that another would rather take one.
+        # No target would reduce the largest share by moving.
         assert max(count[each] / executors[each] for each in executors) <= min(
             (count[each] + 1) / executors[each] for each in executors
         )
@@ -54,6 +54,10 @@ def test_a_new_executor_takes_only_the_surplus_of_the_others() -> None:
     after = assign(before, {"a": 1, "b": 1, "c": 1}, {})
     assert Counter(after) == {"a": 2, "b": 2, "c": 2}
     assert sum(old != new for old, new in zip(before, after, strict=True)) == 2
+
+
+def test_neighbors_begin_on_the_same_executor() -> None:
+    assert assign([None] * 6, {"a": 1, "b": 1, "c": 1}, {}) == [*"aabbcc"]
 
 
 def test_cores_determine_the_share_of_an_executor() -> None:
