@@ -101,8 +101,12 @@ class JobObserver:
         self._failures = FailureLog(facts.parallelism, self._mask, facts.attempt)
         self._graph: PhysicalGraph | None = None
         self._outlines: list[tuple[Chain, VertexSnapshot]] = []
-        self._configuration = masked_settings(facts.configuration)
-        self._parameters = masked_settings(facts.parameters)
+        self._configuration = self._masked(facts.configuration)
+        self._parameters = self._masked(facts.parameters)
+
+    def _masked(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """Return settings without secrets. A setting can repeat the secret of another one."""
+        return {key: self._mask(value) for key, value in masked_settings(settings).items()}
 
     def _now(self) -> int:
         return int(self._clock() * 1000)

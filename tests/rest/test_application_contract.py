@@ -42,7 +42,7 @@ def rest(tmp_path_factory: pytest.TempPathFactory, triggers: dict[str, str]) -> 
         job.now = snapshot(JOB, name="counts")
         gateway.attach(job, job)  # type: ignore[arg-type]
         rest = RestRequests(int(address.rpartition(":")[2]))
-        for method, kind in (("POST", "checkpoints"), ("POST", "stop"), ("PATCH", "rescaling?parallelism=3")):
+        for method, kind in (("POST", "checkpoints"), ("PATCH", "rescaling?parallelism=3"), ("POST", "stop")):
             _, data = rest.answer(method, f"/jobs/{JOB}/{kind}", {} if method == "POST" else None)
             polled = {"stop": "savepoints"}.get(kind, kind.partition("?")[0])
             triggers[f"/jobs/:jobid/{polled}/:triggerid"] = json.loads(data)["request-id"]

@@ -103,6 +103,14 @@ def test_the_configuration_has_no_secrets():
         assert b"hunter2" not in msgspec.json.encode(snapshot)
 
 
+def test_a_secret_is_masked_in_every_setting_that_repeats_it():
+    with harness(**{"spark.my.password": "hunter2!", "spark.note": "log in with hunter2!"}) as job:
+        snapshot = job.snapshot()
+    entries = {each["key"]: each["value"] for each in view("/jobmanager/config", snapshot)}
+    assert entries["spark.note"] == "log in with ***"
+    assert b"hunter2" not in msgspec.json.encode(snapshot)
+
+
 def test_a_secret_of_the_configuration_appears_in_no_failure():
     with harness(**{"spark.my.password": "hunter2!"}) as job:
         with pytest.raises(UserFunctionFailed):
