@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from typing import NamedTuple
 
+import pyarrow as pa
 from msgspec.structs import replace
 
+from penstock.checkpoint.base_runs import BaseRuns
 from penstock.checkpoint.expiry import kept_by_compaction
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot, Version, decode_version, encode_version, load
 from penstock.checkpoint.redistribution import reported_by, share_of, to_be_shared
 from penstock.common.options.state import TRANSFER_THREADS
 from penstock.runtime.event_time import Times
+from penstock.state.blocks import Blocks, first_times
 from penstock.state.replica import ReplayStep, StaleAttempt
 from penstock.state.shares import Share, Shares
 from penstock.state.storage import MissingObject, Storage
@@ -45,7 +50,7 @@ class ManifestChain:
         self._storage = storage
         self._wanted = wanted
         self._threads = threads
-        self._files: dict[str, ReplayStep] = {}
+        self._files: dict[str, tuple[str, bytes | pa.Buffer]] = {}
 
     @property
     def wanted(self) -> bytes | None:
@@ -87,9 +92,13 @@ class ManifestChain:
             states = _states[wanted.digest]
         return states.get(uid, {})
 
-    def timers(self, uid: str) -> dict[str, dict[int, int]]:
+    def timers(self, uid: str, blocks: Blocks) -> dict[str, dict[int, int]]:
         snapshot = self._snapshot(uid)
-        return {} if snapshot is None else snapshot.timers
+        if snapshot is None or not snapshot.timers:
+            return {}
+        assert self._wanted is not None
+        stored = self._load(self._wanted).blocks[uid]
+        return {kind: first_times(least, stored, blocks) for kind, least in snapshot.timers.items()}
 
     def forms(self, uid: str) -> dict[str, Form]:
         snapshot = self._snapshot(uid)
@@ -108,7 +117,7 @@ class ManifestChain:
             return None
         return kept_by_compaction(self._load(wanted), uid)
 
-    def steps(self, uid: str, block: int, position: bytes | None) -> list[ReplayStep] | None:
+    def steps(self, uid: str, groups: range, position: bytes | None) -> list[ReplayStep] | None:
         wanted = self._wanted
         assert wanted is not None
         current = None if position is None else decode_version(position)
@@ -117,43 +126,48 @@ class ManifestChain:
                 f"The replica of operator '{uid}' is at checkpoint {current.id}, but this task needs checkpoint "
                 f"{wanted.id}: a newer attempt of the job is running."
             )
-        steps: list[tuple[str, str] | ReplayStep] = []
+        last = self._load(wanted)
+        if uid not in last.blocks:
+            # Nothing was ever stored.
+            return [] if current in (None, wanted) else None
+        parts = BaseRuns(last.bases.get(uid, {})).parts(groups)
+        based = max((base.id for _, base in parts if base is not None), default=0)
+        if current is not None and current.id < based:
+            return None
+        steps: list[_Step] = []
         version = wanted
-        base = self._load(wanted).bases.get(uid, {}).get(block)
         while True:
             if current is not None and version.id <= current.id:
                 if version != current:
                     return None
                 break
-            if base is not None and version.id == base.id:
-                if current is not None:
-                    return None
-                if base.name:
-                    steps.append((base.name, f"the base of checkpoint {base.id} for operator '{uid}'"))
+            # Deltas change only the parts whose base is older.
+            changed = [part for part, base in parts if base is None or base.id < version.id]
+            if not changed:
                 break
             manifest = self._load(version)
-            snapshot = manifest.operators.get(uid)
-            if snapshot is not None:
-                for delta in reversed(snapshot.deltas):
-                    if block in delta.blocks:
-                        inline = delta.inline
-                        whose = f"the delta of checkpoint {version.id} for operator '{uid}'"
-                        steps.append((delta.name, whose) if inline is None else ReplayStep(delta.name, inline))
+            steps += reversed(_deltas(manifest, version.id, uid, changed))
             if not manifest.parent:
                 if current is not None:
                     return None
                 break
             version = Version(id=version.id - 1, digest=manifest.parent)
+        for part, base in parts:
+            if current is None and base is not None and base.name:
+                steps.append(_Step(base.name, f"the base of checkpoint {base.id} for operator '{uid}'", part))
         steps.reverse()
         return self._fetched(steps)
 
-    def _fetched(self, steps: list[tuple[str, str] | ReplayStep]) -> list[ReplayStep]:
-        def fetch(step: tuple[str, str] | ReplayStep) -> ReplayStep:
-            return step if isinstance(step, ReplayStep) else self._read(*step)
+    def _fetched(self, steps: list[_Step]) -> list[ReplayStep]:
+        def fetch(step: _Step) -> ReplayStep:
+            if step.inline is not None:
+                return ReplayStep(step.name, step.inline, step.groups)
+            named, data = self._read(step.name, step.whose)
+            return ReplayStep(named, data, step.groups)
 
-        files = sum(1 for step in steps if not isinstance(step, ReplayStep))
-        if self._storage.far and files > 1 and self._threads > 1:
-            with ThreadPoolExecutor(min(self._threads, files)) as pool:
+        files = {step.name for step in steps if step.inline is None}
+        if self._storage.far and len(files) > 1 and self._threads > 1:
+            with ThreadPoolExecutor(min(self._threads, len(files))) as pool:
                 return list(pool.map(fetch, steps))
         return list(map(fetch, steps))
 
@@ -171,12 +185,37 @@ class ManifestChain:
                 _manifests.popitem(last=False)
         return manifest
 
-    def _read(self, name: str, whose: str) -> ReplayStep:
-        step = self._files.get(name)
-        if step is None:
+    def _read(self, name: str, whose: str) -> tuple[str, bytes | pa.Buffer]:
+        """Return a file and its name for error messages."""
+        file = self._files.get(name)
+        if file is None:
             try:
                 data = self._storage.view(name)
             except MissingObject:
                 raise MissingObject(name, self._storage.where, whose) from None
-            step = self._files[name] = ReplayStep(f"'{name}', {whose}, in {self._storage.where}", data)
-        return step
+            file = self._files[name] = f"'{name}', {whose}, in {self._storage.where}", data
+        return file
+
+
+class _Step(NamedTuple):
+    """A delta or base before it is read."""
+
+    name: str
+    whose: str
+    groups: Container[int]
+    inline: bytes | None = None
+
+
+def _deltas(manifest: Manifest, number: int, uid: str, changed: list[range]) -> list[_Step]:
+    """Return the deltas of checkpoint `number` that might change these key groups of an operator, in order."""
+    snapshot = manifest.operators.get(uid)
+    if snapshot is None or not snapshot.deltas:
+        return []
+    blocks = manifest.blocks[uid]
+    touched = [blocks.touching(groups) for groups in changed]
+    groups: Container[int] = changed[0] if len(changed) == 1 else frozenset(chain.from_iterable(changed))
+    return [
+        _Step(delta.name, f"the delta of checkpoint {number} for operator '{uid}'", groups, delta.inline)
+        for delta in snapshot.deltas
+        if any(block in each for block in delta.blocks for each in touched)
+    ]

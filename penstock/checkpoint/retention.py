@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
+from penstock.checkpoint.base_runs import BaseRuns
 from penstock.checkpoint.bases import oldest_walk
 from penstock.checkpoint.manifest import Manifest, load, manifest_name
 from penstock.checkpoint.wal import FORMER_WAL, WAL
@@ -19,7 +20,8 @@ from penstock.state.storage import Storage
 class _Delta(NamedTuple):
     uid: str
     name: str
-    blocks: list[int]
+    groups: list[range]
+    """The key groups of its blocks."""
 
 
 class Retention:
@@ -43,12 +45,13 @@ class Retention:
         files = {base.name for each in kept for handles in each.bases.values() for base in handles.values()}
         files |= {manifest_name(number) for each in kept for number in each.log_index.values()}
         oldest = kept[0]
+        runs = {uid: BaseRuns(handles) for uid, handles in oldest.bases.items()}
         for number in range(min(oldest_walk(oldest) + 1, oldest.id), last.id + 1):
             files.add(manifest_name(number))
             for delta in self._deltas_of(number):
                 # A later base of a retained checkpoint does not help earlier checkpoints.
-                handles = oldest.bases.get(delta.uid, {})
-                if any(block not in handles or handles[block].id < number for block in delta.blocks):
+                based = runs.get(delta.uid)
+                if based is None or not all(based.cover(groups, number) for groups in delta.groups):
                     files.add(delta.name)
         return files
 
@@ -97,7 +100,7 @@ class Retention:
 
 def _deltas_in(manifest: Manifest) -> list[_Delta]:
     return [
-        _Delta(uid, delta.name, delta.blocks)
+        _Delta(uid, delta.name, [manifest.blocks[uid].groups(block) for block in delta.blocks])
         for uid, snapshot in manifest.operators.items()
         for delta in snapshot.deltas
         if delta.inline is None

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import InitVar, dataclass, field
 
 from penstock.checkpoint import fencing
-from penstock.checkpoint.bases import keyed_blocks
 from penstock.checkpoint.housekeeping import Housekeeping, Merge, merge_here
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import Manifest, Version, latest
@@ -29,12 +28,13 @@ from penstock.driver.flow_control import FlowControl
 from penstock.driver.manifests import ManifestMaker
 from penstock.driver.memory_limit import check_memory_limit
 from penstock.driver.metrics import MetricTotals
-from penstock.driver.rescaling import Scale, recalled, scale_for
+from penstock.driver.rescaling import Scale, blocks_after, recalled, scale_for
 from penstock.driver.slots import Slots
 from penstock.driver.statistics import CheckpointLog
 from penstock.errors import PenstockError
 from penstock.graph.physical import PhysicalGraph
 from penstock.savepoint.format import dispose_claimed, savepoint_storage
+from penstock.state.blocks import Blocks
 from penstock.state.storage import Storage
 
 
@@ -106,7 +106,7 @@ class EpochDriver:
             self.sinks, self.lineage, wal, settings.at_least_once, self.executor, self.monotonic
         )
         self._housekeeping = Housekeeping(
-            self.storage, keyed_blocks(self.graph), self.merge, settings.retained, settings.asynchronous,
+            self.storage, blocks_after(None, self.graph).keys(), self.merge, settings.retained, settings.asynchronous,
             settings.merge_bytes, settings.base_bytes, settings.memory_limit,
         )  # fmt: skip
         self._manifests = ManifestMaker(self.graph, self._housekeeping, self.token, self.sources)
@@ -162,6 +162,11 @@ class EpochDriver:
     def _set_scale(self, scale: Scale) -> None:
         self.scale = scale
         self.graph = self._program.rescaled(scale)
+
+    @property
+    def blocks(self) -> dict[str, Blocks]:
+        """The blocks of keyed operators in the next epoch, by uid."""
+        return blocks_after(self.last, self.graph)
 
     @contextmanager
     def pinned_last(self) -> Iterator[tuple[Manifest, Version]]:
@@ -292,6 +297,7 @@ class EpochDriver:
             timestamp=timestamp,
             jumped=self._clocks.jumps.since_last(timestamp),
             began_at=self.monotonic(),
+            blocks=self.blocks,
         )
 
     def _collect(self, epoch: TriggeredEpoch) -> CollectedEpoch:
@@ -310,6 +316,7 @@ class EpochDriver:
             single_epoch=self.single_epoch,
             token=self.token,
             jumped=epoch.jumped,
+            blocks=epoch.blocks,
         )
         return self._collector.collect(
             epoch.number, self.graph, lambda: self._prepare(parameters) or self.execute(parameters), self._abort

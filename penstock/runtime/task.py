@@ -236,10 +236,11 @@ class Task:
             stands = self.open(epoch)
             roots = run.connect(exchanges)
             if run.overlay is not None:
-                replicas = epoch.state.replicas(run.chain.operators[0].uid, run.chain.max_parallelism)
+                uid = run.chain.operators[0].uid
+                replicas = epoch.state.replicas(uid)
                 groups = range_of_subtask(self._producer, run.chain.parallelism, run.chain.max_parallelism)
-                least = epoch.state.history.timers(run.chain.operators[0].uid)
-                run.overlay.begin(epoch.number, replicas, least, groups, epoch.state.overlay_bytes)
+                least, limit = epoch.state.timers(uid), epoch.state.overlay_bytes
+                run.overlay.begin(epoch.number, replicas, least, groups, limit, epoch.state.blocks[uid])
             if run.graph.timed:
                 self._stand(epoch)
             for operator in run.operators:

@@ -172,19 +172,19 @@ class ReplicaStore:
         self._root: int | None = None
         """Descriptor of the default directory, kept open if another user could replace the directory at its path."""
 
-    def opener(self, lineage: str) -> Callable[[str, int], Engine]:
-        """Return a function that opens the replica of a block, given operator uid and block.
+    def opener(self, lineage: str) -> Callable[[str, range], Engine]:
+        """Return a function that opens the replica of a block, given operator uid and the key groups of the block.
 
         Each opener checks a directory once.
         """
         backend: Backend | None = self._backend if isinstance(self._factory, MemoryFactory) else None
         checked: set[str] = set()
 
-        def open_engine(uid: str, block: int) -> Engine:
+        def open_engine(uid: str, groups: range) -> Engine:
             nonlocal backend
             if backend is None:
                 backend = self._reached() if self._backend.private else self._backend
-            directory = replica_directory(backend, lineage, uid, block)
+            directory = replica_directory(backend, lineage, uid, groups)
             run = os.path.dirname(os.path.dirname(directory))
             if run not in checked and not isinstance(self._factory, MemoryFactory):
                 # Ignore a directory that cannot be created: the engine reports why it cannot be opened.
@@ -249,10 +249,13 @@ def _unusable(directory: str, why: str) -> BadBackend:
     )
 
 
-def replica_directory(backend: Backend, lineage: str, uid: str, block: int) -> str:
-    """Return the path of a block's replica: the existing one, or one chosen by the allocation."""
+def replica_directory(backend: Backend, lineage: str, uid: str, groups: range) -> str:
+    """Return the path of a block's replica: the existing one, or one chosen by the allocation.
+
+    A block is identified by its key groups, because a rescale can split and join blocks.
+    """
     operator = hashlib.blake2b(uid.encode(), digest_size=8)
-    place = os.path.join(lineage, operator.hexdigest(), f"{block:05d}")
+    place = os.path.join(lineage, operator.hexdigest(), f"{groups.start:05d}-{groups.stop:05d}")
     directories = [os.path.abspath(directory) for directory in backend.directories] or [os.path.abspath(".")]
     if len(directories) == 1:
         return os.path.join(directories[0], place)
@@ -263,7 +266,7 @@ def replica_directory(backend: Backend, lineage: str, uid: str, block: int) -> s
         order = sorted(directories, key=lambda directory: sum(1 for _ in Path(directory).glob("*/*/*")))
     else:
         random = int.from_bytes(hashlib.blake2b(f"{lineage} {uid}".encode(), digest_size=4).digest())
-        start = (random if backend.allocation is Allocation.RANDOM_START else 0) + block
+        start = (random if backend.allocation is Allocation.RANDOM_START else 0) + groups.start // len(groups)
         order = [directories[(start + place) % len(directories)] for place in range(len(directories))]
     return os.path.join(next(filter(_usable, order), order[0]), place)
 

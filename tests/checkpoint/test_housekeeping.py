@@ -6,6 +6,7 @@ from epoch_jobs import GROUPS, STATES, Clock, CommitLog, program
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.checkpoint.bases import all_blocks
 from penstock.checkpoint.manifest import Version, load, manifest_name
 from penstock.checkpoint.manifest_chain import ManifestChain, _manifests
 from penstock.checkpoint.retention import Retention
@@ -43,7 +44,7 @@ class Tasks:
         deltas = []
         if changes := overlay.changes():
             access = StateAccess(None, self.storage, None, self.inline_bytes)
-            written = access.write_delta(number, changes, GROUPS)
+            written = access.write_delta(number, changes, parameters.blocks["count"])
             deltas = [
                 DeltaHandle(
                     name=written.name,
@@ -113,9 +114,9 @@ class Lineage:
         return range(max(1, last - self.options["retained"] + 1), last + 1)
 
     def state_at(self, number):
-        _, version = load(self.storage, number)
+        manifest, version = load(self.storage, number)
         history = ManifestChain(self.storage, version)
-        replicas = Replicas("count", GROUPS, history, lambda uid, block: MemoryEngine())
+        replicas = Replicas("count", manifest.blocks["count"], history, lambda uid, groups: MemoryEngine())
         overlay = Overlay(GROUPS)
         state = overlay.register(ValueStateDescriptor("n", int))
         overlay.begin(0, replicas)
@@ -157,11 +158,11 @@ class Lineage:
 
         watching = Watching(self.storage._root)
         for number in range(max(1, last - self.options["retained"]), last + 1):
-            _, version = load(watching, number)
+            manifest, version = load(watching, number)
             history = ManifestChain(watching, Version(id=number, digest=version.digest))
             _manifests.clear()
-            for block in range(16):
-                history.steps("count", block, None)
+            for block in all_blocks("count", manifest.blocks["count"]):
+                history.steps("count", block.groups, None)
         return read
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.checkpoint import manifest_chain
-from penstock.checkpoint.bases import Block, merge_block
+from penstock.checkpoint.bases import all_blocks, merge_block
 from penstock.checkpoint.manifest import (
     FORMAT,
     BaseHandle,
@@ -20,16 +20,17 @@ from penstock.checkpoint.manifest import (
 from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.runtime.report import DeltaHandle
 from penstock.state.access import StateAccess
+from penstock.state.blocks import blocks_for
 from penstock.state.driver_storage import DriverStorage
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.files import GroupChanges
-from penstock.state.key_groups import block_count, block_of
 from penstock.state.replica import Replicas, StaleAttempt
 from penstock.state.storage import MissingObject
 
 UID = "count"
 GROUPS = 4
 """Max parallelism; there are as many blocks, with one key group each."""
+BLOCKS = blocks_for(1, GROUPS)
 
 
 class Chain:
@@ -62,6 +63,7 @@ class Chain:
             log_index={},
             bases={UID: self.bases},
             since_base={},
+            blocks={UID: BLOCKS, uid: BLOCKS},
         )
         self.versions.append(publish(self.storage, manifest))
         return self.versions[-1]
@@ -70,7 +72,9 @@ class Chain:
         return ManifestChain(self.storage, version or self.versions[-1])
 
     def steps(self, position=None, block=0, **options):
-        steps = self.history(**options).steps(UID, block, None if position is None else encode_version(position))
+        steps = self.history(**options).steps(
+            UID, BLOCKS.groups(block), None if position is None else encode_version(position)
+        )
         return None if steps is None else [bytes(step.data) for step in steps]
 
 
@@ -171,7 +175,10 @@ class TestBases:
     def based(self, chain):
         """Return the same chain with a sixth manifest that announces a base as of checkpoint 4."""
         chain.storage.write("bases/4/abc", b"base of four")
-        chain.bases = {0: BaseHandle(id=4, name="bases/4/abc", size=12), 1: BaseHandle(id=4, name="", size=0)}
+        chain.bases = {
+            0: BaseHandle(id=4, name="bases/4/abc", size=12, end=1),
+            1: BaseHandle(id=4, name="", size=0, end=2),
+        }
         chain.publish(delta(b"six"))
         return chain
 
@@ -239,7 +246,7 @@ def test_every_path_to_a_version_leads_to_the_same_state(epochs, data):
     announced = {}
     for number, (changes, merges) in enumerate(epochs, 1):
         changes = sorted(changes, key=lambda change: change.group)
-        written = StateAccess(None, None, None, 0).write_delta(number, changes, GROUPS)
+        written = StateAccess(None, None, None, 0).write_delta(number, changes, BLOCKS)
         handle = DeltaHandle(
             name=written.name, size=written.size, entries=written.entries, blocks=written.blocks, inline=written.inline
         )
@@ -248,17 +255,15 @@ def test_every_path_to_a_version_leads_to_the_same_state(epochs, data):
         models.append(apply_to(models[-1], changes))
         if merges:
             announced = {
-                block: merge_block(chain.storage, version, Block(uid=UID, number=block, max_parallelism=GROUPS))
-                for block in range(block_count(GROUPS))
+                block.groups.start: merge_block(chain.storage, version, block) for block in all_blocks(UID, BLOCKS)
             }
     engines = {}
     versions = data.draw(st.lists(st.integers(1, len(epochs)), min_size=1, max_size=4).map(sorted))
     for number in versions:
         history = chain.history(chain.versions[number - 1])
-        replicas = Replicas(UID, GROUPS, history, lambda uid, block: engines.setdefault(block, MemoryEngine()))
+        replicas = Replicas(UID, BLOCKS, history, lambda uid, groups: engines.setdefault(groups, MemoryEngine()))
         found = {}
         for group in range(GROUPS):
-            assert block_of(group, GROUPS) == group
             found.update(replicas.reader(group).scan(b""))
         replicas.close()
         assert found == models[number]

@@ -17,6 +17,7 @@ from penstock.runtime.report import DeltaHandle, OperatorReport, Report, encode_
 from penstock.runtime.rows import FAILURE, REPORT, Failure, encode_struct
 from penstock.state.access import StateAccess
 from penstock.state.backends import Backend
+from penstock.state.blocks import blocks_for
 from penstock.state.descriptors import ValueStateDescriptor
 from penstock.state.driver_storage import DriverStorage
 from penstock.state.engines.memory import MemoryEngine
@@ -69,7 +70,7 @@ def deltas_of(epoch, values):
     changes = overlay.changes()
     if not changes:
         return []
-    written = StateAccess(None, None, None, 0).write_delta(epoch, changes, GROUPS)
+    written = StateAccess(None, None, None, 0).write_delta(epoch, changes, blocks_for(1, GROUPS))
     return [
         DeltaHandle(
             name=written.name, size=written.size, entries=written.entries, blocks=written.blocks, inline=written.inline
@@ -387,7 +388,7 @@ class TestRecovery:
 def committed_state(driver, keys):
     """Return the values of these keys in a new replica."""
     history = ManifestChain(driver.storage, driver.version)
-    replicas = Replicas("count", GROUPS, history, lambda uid, block: MemoryEngine())
+    replicas = Replicas("count", driver.last.blocks["count"], history, lambda uid, groups: MemoryEngine())
     overlay = Overlay(GROUPS)
     state = overlay.register(ValueStateDescriptor("n", int))
     overlay.begin(0, replicas)

@@ -157,9 +157,13 @@ class TestCustomBackend:
         assert found.options["custom.depth"] == "3"
 
 
+def groups_of(block):
+    return range(8 * block, 8 * block + 8)
+
+
 def places(backend, operators=("one", "two", "three", "four"), blocks=16):
     return {
-        (uid, block): Path(replica_directory(backend, "lineage", uid, block)).parents[2].name
+        (uid, block): Path(replica_directory(backend, "lineage", uid, groups_of(block))).parents[2].name
         for uid in operators
         for block in range(blocks)
     }
@@ -189,15 +193,15 @@ class TestSeveralDirectories:
         for number, count in enumerate((3, 1, 0, 2)):
             for block in range(count):
                 Path(disks[number], "other", "operator", f"{block:05d}").mkdir(parents=True)
-        assert Path(replica_directory(backend, "lineage", "one", 0)).parents[2].name == "d2"
+        assert Path(replica_directory(backend, "lineage", "one", groups_of(0))).parents[2].name == "d2"
 
     @pytest.mark.parametrize("allocation", list(Allocation))
     def test_an_existing_replica_is_found_with_every_allocation_strategy(self, disks, allocation):
-        Path(replica_directory(Backend(name="filesystem", directories=disks[3:]), "lineage", "one", 5)).mkdir(
-            parents=True
-        )
+        Path(
+            replica_directory(Backend(name="filesystem", directories=disks[3:]), "lineage", "one", groups_of(5))
+        ).mkdir(parents=True)
         found = replica_directory(
-            Backend(name="filesystem", directories=disks, allocation=allocation), "lineage", "one", 5
+            Backend(name="filesystem", directories=disks, allocation=allocation), "lineage", "one", groups_of(5)
         )
         assert Path(found).parents[2].name == "d3"
 
@@ -210,7 +214,7 @@ class TestSeveralDirectories:
         store = ReplicaStore(Backend(name="filesystem", directories=disks, allocation=Allocation.ROUND_ROBIN))
         open_engine = store.opener("lineage")
         for block in range(8):
-            open_engine("one", block).apply(None, [], b"here")
+            open_engine("one", groups_of(block)).apply(None, [], b"here")
         assert all(any(Path(disk).rglob("data.mdb")) for disk in disks)
 
     def test_commas_separate_directories_in_the_setting(self):
@@ -224,6 +228,6 @@ class TestSeveralDirectories:
 
 def test_a_process_has_one_memory_replica_per_block():
     open_engine = ReplicaStore(Backend(name="memory")).opener("lineage")
-    assert isinstance(open_engine("one", 0), MemoryEngine)
-    assert open_engine("one", 0) is open_engine("one", 0)
-    assert open_engine("one", 0) is not open_engine("one", 1)
+    assert isinstance(open_engine("one", groups_of(0)), MemoryEngine)
+    assert open_engine("one", groups_of(0)) is open_engine("one", groups_of(0))
+    assert open_engine("one", groups_of(0)) is not open_engine("one", groups_of(1))

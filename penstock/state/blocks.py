@@ -1,0 +1,115 @@
+"""Blocks: the runs of key groups in which an operator's state is replicated and merged.
+
+How many blocks an operator has depends on its parallelism, and is recorded in each manifest (`Manifest.blocks`). All
+ranges are ranges of key groups, and half-open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from penstock.state.key_groups import range_of_subtask
+
+FEWEST = 16
+"""Enough blocks that bases are merged a few at a time; few enough that a single task can open all of them. Up to
+parallelism 4, an operator has as many."""
+PER_SUBTASK = 4
+"""If the parallelism is a power of two, the key groups of a subtask are exactly its blocks. Otherwise it shares a block
+with each neighbour and replays the changes of both: half a block too many at each end, on average."""
+
+
+class Blocks(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """The blocks of one operator.
+
+    Blocks divide the key groups as subtasks do: a block has the key groups that the subtask of this number would have
+    at a parallelism of `count`. Of two powers of two, the larger one therefore divides the blocks of the smaller one.
+    """
+
+    max_parallelism: int
+    count: int
+    """Zero for the blocks of manifests before format 4 if they differ: up to 16 runs of equal length, except the
+    last."""
+
+    @classmethod
+    def before_format_4(cls, max_parallelism: int) -> Blocks:
+        """Return the blocks of an operator in manifests and savepoints that do not record them."""
+        count = min(FEWEST, max_parallelism) or 1
+        return cls(max_parallelism=max_parallelism, count=0 if max_parallelism % count else count)
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of the blocks."""
+        return range(self.count or -(-self.max_parallelism // self._run))
+
+    def of(self, group: int) -> int:
+        """Return the block that contains a key group."""
+        return group * self.count // self.max_parallelism if self.count else group // self._run
+
+    def groups(self, block: int) -> range:
+        """Return the key groups of a block."""
+        if self.count:
+            return range_of_subtask(block, self.count, self.max_parallelism)
+        return range(block * self._run, min((block + 1) * self._run, self.max_parallelism))
+
+    def touching(self, groups: range) -> range:
+        """Return the blocks that contain any of these key groups."""
+        return range(self.of(groups.start), self.of(groups.stop - 1) + 1) if groups else range(0)
+
+    @property
+    def _run(self) -> int:
+        return -(-self.max_parallelism // FEWEST)
+
+
+def blocks_for(parallelism: int, max_parallelism: int, current: Blocks | None = None) -> Blocks:
+    """Return the blocks of an operator at a parallelism. `current` are its blocks so far, if it has any.
+
+    They do not change as long as they suit the parallelism, because replicas of new blocks are built from scratch.
+    """
+    wanted = Blocks(max_parallelism=max_parallelism, count=_count(parallelism, max_parallelism))
+    if current is None or not current.count or current.max_parallelism != max_parallelism:
+        return wanted
+    fewest = min(2 * parallelism, max_parallelism)
+    most = wanted.count if wanted.count == FEWEST else 2 * wanted.count
+    return current if fewest <= current.count <= most else wanted
+
+
+def _count(parallelism: int, max_parallelism: int) -> int:
+    power = 1 << (PER_SUBTASK * parallelism - 1).bit_length()
+    return min(max(power, FEWEST), max_parallelism)
+
+
+def first_times(least: Mapping[int, int], old: Blocks, new: Blocks) -> dict[int, int]:
+    """Return the times of the earliest timers by new block, given those by old block.
+
+    Of a block that was split, each part gets its time. It might be too early, which costs one read, but never too late.
+    """
+    if old == new:
+        return dict(least)
+    times: dict[int, int] = {}
+    for block, time in least.items():
+        for number in new.touching(old.groups(block)):
+            times[number] = min(time, times.get(number, time))
+    return times
+
+
+def bytes_by_block(sizes: Mapping[int, int], old: Blocks, new: Blocks) -> dict[int, int]:
+    """Distribute bytes by old block over the new blocks, by their numbers of key groups.
+
+    A new block that shares a key group with an old block of at least one byte gets at least one byte.
+    """
+    if old == new:
+        return dict(sizes)
+    spread: dict[int, int] = {}
+    for block, size in sizes.items():
+        groups = old.groups(block)
+        for number in new.touching(groups):
+            common = len(intersection(groups, new.groups(number)))
+            spread[number] = spread.get(number, 0) + -(-size * common // len(groups))
+    return spread
+
+
+def intersection(one: range, other: range) -> range:
+    """Return the key groups in both ranges."""
+    return range(max(one.start, other.start), max(one.start, other.start, min(one.stop, other.stop)))
