@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import re
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -36,6 +37,9 @@ from penstock.state.engines.rocksdb import RocksDbEngine
 from penstock.state.engines.rocksdb_database import RocksDbOptions
 
 __all__ = ["Allocation", "Backend", "BadBackend", "EngineFactory", "ReplicaStore", "factory_of"]
+
+
+_REPLICA = re.compile(r"(\d{5})-(\d{5})")
 
 
 class BadBackend(PenstockError):
@@ -92,6 +96,13 @@ class EngineFactory(ABC):
         can be stored elsewhere: the path only has to identify the block.
         """
 
+    def drop(self, directory: str) -> None:
+        """Delete the replica identified by a directory, because its block was split or joined with others.
+
+        A task of an earlier attempt can still be using it, and can open it again.
+        """
+        shutil.rmtree(directory, ignore_errors=True)
+
 
 class MemoryFactory(EngineFactory):
     """Opens replicas in the memory of this process."""
@@ -105,6 +116,9 @@ class MemoryFactory(EngineFactory):
         if engine is None:
             engine = self._engines[directory] = MemoryEngine()
         return engine
+
+    def drop(self, directory: str) -> None:
+        self._engines.pop(directory, None)
 
 
 class LmdbFactory(EngineFactory):
@@ -169,6 +183,8 @@ class ReplicaStore:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._factory = factory_of(backend)
+        self._opened: dict[str, set[str]] = {}
+        """The names of the replicas that this process has opened, by directory of their operator."""
         self._root: int | None = None
         """Descriptor of the default directory, kept open if another user could replace the directory at its path."""
 
@@ -191,9 +207,27 @@ class ReplicaStore:
                 with suppress(OSError), _opened(run, tighten=True):
                     pass
                 checked.add(run)
+            self._drop_former(backend, directory, groups)
             return self._factory.open(directory)
 
         return open_engine
+
+    def _drop_former(self, backend: Backend, directory: str, groups: range) -> None:
+        """Before a replica is created, delete those of former blocks that contain any of its key groups."""
+        operator, name = os.path.split(directory)
+        opened = self._opened.setdefault(operator, set())
+        if name in opened if isinstance(self._factory, MemoryFactory) else os.path.isdir(directory):
+            return
+        for root in backend.directories or ["."]:
+            siblings = os.path.join(os.path.abspath(root), *Path(operator).parts[-2:])
+            names = set(opened)
+            with suppress(OSError):
+                names.update(os.listdir(siblings))
+            for other in names:
+                if _is_former(other, groups):
+                    self._factory.drop(os.path.join(siblings, other))
+        opened -= {other for other in opened if _is_former(other, groups)}
+        opened.add(name)
 
     def _reached(self) -> Backend:
         """Check the default directory and return the backend with the path by which this process reaches it."""
@@ -255,7 +289,7 @@ def replica_directory(backend: Backend, lineage: str, uid: str, groups: range) -
     A block is identified by its key groups, because a rescale can split and join blocks.
     """
     operator = hashlib.blake2b(uid.encode(), digest_size=8)
-    place = os.path.join(lineage, operator.hexdigest(), f"{groups.start:05d}-{groups.stop:05d}")
+    place = os.path.join(lineage, operator.hexdigest(), _replica_name(groups))
     directories = [os.path.abspath(directory) for directory in backend.directories] or [os.path.abspath(".")]
     if len(directories) == 1:
         return os.path.join(directories[0], place)
@@ -269,6 +303,21 @@ def replica_directory(backend: Backend, lineage: str, uid: str, groups: range) -
         start = (random if backend.allocation is Allocation.RANDOM_START else 0) + groups.start // len(groups)
         order = [directories[(start + place) % len(directories)] for place in range(len(directories))]
     return os.path.join(next(filter(_usable, order), order[0]), place)
+
+
+def _is_former(name: str, groups: range) -> bool:
+    """Return whether a replica of this name belongs to another block with some of these key groups."""
+    if name == _replica_name(groups):
+        return False
+    found = _REPLICA.fullmatch(name)
+    if found is None:
+        # A block of an earlier version, which numbered them.
+        return name.isdecimal()
+    return int(found[1]) < groups.stop and groups.start < int(found[2])
+
+
+def _replica_name(groups: range) -> str:
+    return f"{groups.start:05d}-{groups.stop:05d}"
 
 
 def _usable(directory: str) -> bool:

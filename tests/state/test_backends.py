@@ -19,6 +19,7 @@ from penstock.datastream import (
 from penstock.errors import PenstockError
 from penstock.state.backend_settings import backend_settings
 from penstock.state.backends import Allocation, Backend, EngineFactory, ReplicaStore, replica_directory
+from penstock.state.blocks import Blocks
 from penstock.state.engines.lmdb import LmdbEngine
 from penstock.state.engines.memory import MemoryEngine
 from penstock.testing import JobHarness
@@ -224,6 +225,45 @@ class TestSeveralDirectories:
     def test_an_unknown_allocation_strategy_is_rejected(self):
         with pytest.raises(BadSetting, match="allocation is 'BEST'"):
             chosen(**{"state__backend__local-dir__allocation": "BEST"})
+
+
+class TestFormerBlocks:
+    def open_all(self, store, count):
+        blocks = Blocks(max_parallelism=128, count=count)
+        for block in blocks.numbers:
+            engine = store.opener("lineage")("one", blocks.groups(block))
+            engine.apply(engine.position(), [], b"here")
+            engine.release()
+
+    @pytest.mark.parametrize("name", ["filesystem", "rocksdb"])
+    @pytest.mark.parametrize("before", [2, 8])
+    def test_replicas_of_split_and_joined_blocks_are_deleted(self, tmp_path, name, before):
+        backend = Backend(name=name, directories=[str(tmp_path / disk) for disk in ("d0", "d1")])
+        Path(replica_directory(backend, "lineage", "one", range(1))).with_name("00003").mkdir(parents=True)
+        Path(replica_directory(backend, "lineage", "two", range(128))).mkdir(parents=True)
+        self.open_all(ReplicaStore(backend), before)
+        other_process = ReplicaStore(backend)
+        self.open_all(other_process, 4)
+        expected = {f"{start:05d}-{start + 32:05d}" for start in range(0, 128, 32)} | {"00000-00128"}
+        assert {path.name for path in tmp_path.glob("*/*/*/*")} == expected
+        self.open_all(other_process, before)
+        self.open_all(other_process, 4)
+        assert {path.name for path in tmp_path.glob("*/*/*/*")} == expected
+
+    def test_a_replica_in_memory_is_dropped_with_its_block(self):
+        store = ReplicaStore(Backend(name="memory"))
+        self.open_all(store, 16)
+        self.open_all(store, 4)
+        assert len(store._factory._engines) == 4
+        self.open_all(store, 16)
+        assert len(store._factory._engines) == 16
+
+    def test_the_replica_of_an_unchanged_block_stays(self):
+        open_engine = ReplicaStore(Backend(name="memory")).opener("lineage")
+        kept = open_engine("one", range(8))
+        open_engine("one", range(8, 16))
+        open_engine("one", range(8, 12))
+        assert open_engine("one", range(8)) is kept
 
 
 def test_a_process_has_one_memory_replica_per_block():

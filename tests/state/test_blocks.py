@@ -52,7 +52,7 @@ def test_blocks_at_a_higher_parallelism_divide_those_at_a_lower_one(most, one, o
 
 
 @given(max_parallelisms, st.integers(0, 11))
-def test_at_a_power_of_two_each_subtask_owns_complete_blocks(most, exponent):
+def test_each_subtask_owns_complete_blocks_at_a_power_of_two(most, exponent):
     parallelism = 2**exponent
     if parallelism <= most:
         blocks = blocks_for(parallelism, most)
