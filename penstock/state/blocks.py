@@ -13,11 +13,15 @@ import msgspec
 from penstock.state.key_groups import range_of_subtask
 
 FEWEST = 16
-"""Enough blocks that bases are merged a few at a time; few enough that a single task can open all of them. Up to
-parallelism 4, an operator has as many."""
+"""Enough blocks that bases are merged a few at a time; few enough that a single task can open all of them."""
 PER_SUBTASK = 4
-"""If the parallelism is a power of two, the key groups of a subtask are exactly its blocks. Otherwise it shares a block
-with each neighbour and replays the changes of both: half a block too many at each end, on average."""
+"""If the parallelism is a power of two, the key groups of a subtask are exactly its blocks, and one is enough. Otherwise
+it shares a block with each neighbour and replays the changes of both: half a block too many at each end, on average.
+With 4 to 8 blocks per subtask, that is 12 to 25 % more than the changes of its key groups."""
+MOST_PER_SUBTASK = 8
+"""A task opens the replica of each of its blocks: 0.07 ms with LMDB, 5 ms with RocksDB, with a small change to apply."""
+LOW = 4
+"""Up to this parallelism, an operator has `FEWEST` blocks."""
 
 
 class Blocks(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -67,17 +71,19 @@ def blocks_for(parallelism: int, max_parallelism: int, current: Blocks | None = 
 
     They do not change as long as they suit the parallelism, because replicas of new blocks are built from scratch.
     """
-    wanted = Blocks(max_parallelism=max_parallelism, count=_count(parallelism, max_parallelism))
-    if current is None or not current.count or current.max_parallelism != max_parallelism:
-        return wanted
-    fewest = min(2 * parallelism, max_parallelism)
-    most = wanted.count if wanted.count == FEWEST else 2 * wanted.count
-    return current if fewest <= current.count <= most else wanted
+    if current is not None and current.max_parallelism == max_parallelism and _suits(current, parallelism):
+        return current
+    aligned = parallelism & (parallelism - 1) == 0
+    power = parallelism if aligned else 1 << (PER_SUBTASK * parallelism - 1).bit_length()
+    return Blocks(max_parallelism=max_parallelism, count=min(max(power, FEWEST), max_parallelism))
 
 
-def _count(parallelism: int, max_parallelism: int) -> int:
-    power = 1 << (PER_SUBTASK * parallelism - 1).bit_length()
-    return min(max(power, FEWEST), max_parallelism)
+def _suits(blocks: Blocks, parallelism: int) -> bool:
+    """Return whether an operator can keep its blocks at this parallelism."""
+    count = blocks.count
+    if not count or count > (FEWEST if parallelism <= LOW else MOST_PER_SUBTASK * parallelism):
+        return False
+    return count == blocks.max_parallelism or count % parallelism == 0 or count >= 2 * parallelism
 
 
 def first_times(least: Mapping[int, int], old: Blocks, new: Blocks) -> dict[int, int]:
