@@ -1,7 +1,9 @@
 """Blocks follow the parallelism of a job: split and joined by rescales, over crashes, with the files of before."""
 
 import tempfile
+import threading
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rescaled_job import KEYS, job, oracle
 
+from penstock.checkpoint.housekeeping import merge_here
 from penstock.driver.epoch_settings import Settings
 from penstock.testing import JobHarness
 
@@ -110,3 +113,127 @@ def check_blocks(harness: JobHarness) -> None:
         ends = [handle.end for handle in handles.values()]
         assert all(end <= first for end, first in zip(ends, list(handles)[1:], strict=False))
         assert not ends or ends[-1] <= last.blocks[uid].max_parallelism
+
+
+def files(harness: JobHarness) -> set[str]:
+    return {name for folder in FILES for name in harness.storage.list(folder)}
+
+
+def records(number: int, count: int = KEYS) -> list[tuple[int, int, int]]:
+    return [(key, 1, 10 * number) for key in range(count)]
+
+
+def count_of(harness: JobHarness, uid: str = "sums") -> int:
+    last = harness._driver.last
+    assert last is not None
+    return last.blocks[uid].count
+
+
+@pytest.fixture
+def harness() -> Iterator[JobHarness]:
+    """A job that writes bases as early as possible, within the epoch."""
+    with job(
+        backend="filesystem", settings=Settings(base_bytes=0, retained=1, asynchronous=False, inline_bytes=0)
+    ) as harness:
+        yield harness
+
+
+def test_a_rescale_without_records_writes_no_file_of_state(harness: JobHarness) -> None:
+    for number in range(4):
+        harness.push(*records(number)).epoch()
+    # No base is pending any more.
+    harness.epoch()
+    harness.epoch()
+    before = files(harness)
+    for parallelism, count in ((64, 64), (33, 128), (1, 16)):
+        harness.rescale(parallelism).epoch()
+        assert count_of(harness) == count
+        assert files(harness) <= before
+        assert harness.states("total") == dict.fromkeys(range(KEYS), 4)
+
+
+def test_a_split_block_reads_the_former_base_until_it_changes_itself(harness: JobHarness) -> None:
+    for number in range(3):
+        harness.push(*records(number)).epoch()
+    harness.epoch()
+    harness.rescale(32)
+    for number in range(7):
+        # Only a few blocks change. Their bases take over key groups of the former ones, which must stay.
+        harness.push(*records(3 + number, 3)).epoch()
+    harness.crash()
+    assert harness.states("total") == {key: 3 + (7 if key < 3 else 0) for key in range(KEYS)}
+    last = harness._driver.last
+    assert last is not None
+    made = {base.id for base in last.bases["sums"].values()}
+    assert min(made) < last.id - 5 < max(made)
+
+
+def test_the_first_timers_of_split_and_joined_blocks_are_found(harness: JobHarness) -> None:
+    harness.push(*records(0)).epoch()
+    for parallelism in (32, 1, 17):
+        harness.rescale(parallelism).epoch()
+        assert len(harness.timers("sums")) == KEYS
+    harness.push((0, 1, 500)).epoch()
+    harness.epoch()
+    timers = [each for each in harness.output if each[0] == "timer"]
+    assert sorted(timers) == [("timer", key, 99) for key in range(KEYS)]
+
+
+def test_an_in_process_restart_returns_to_the_blocks_of_the_checkpoint(harness: JobHarness) -> None:
+    harness.push(*records(0)).epoch()
+    harness.rescale(64)
+    harness.crash_at("level1.snapshot")
+    harness.push(*records(1)).epoch()
+    assert count_of(harness) == 16
+    harness.epoch()
+    assert harness.states("total") == dict.fromkeys(range(KEYS), 2)
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_base_merged_while_blocks_change_is_not_announced(back: bool) -> None:
+    began, proceed = threading.Event(), threading.Event()
+    with job(backend="hashmap", settings=Settings(base_bytes=0, retained=1, inline_bytes=0)) as harness:
+        housekeeping = harness._driver._housekeeping
+        merged: list[str] = []
+
+        def merge(storage: Any, version: Any, blocks: Any, into: Any = None) -> Any:
+            began.set()
+            assert proceed.wait(20)
+            handles = merge_here(storage, version, blocks, into)
+            merged.extend(handle.name for handle in handles)
+            return handles
+
+        housekeeping._merge = merge
+        harness.push(*records(0)).epoch()
+        assert began.wait(20)
+        harness.rescale(64)
+        harness.push(*records(1, 20)).epoch()
+        if back:
+            harness.rescale(2)
+            harness.push(*records(2, 20)).epoch()
+        proceed.set()
+        assert housekeeping._work is not None
+        housekeeping._work.result(60)
+        outdated = set(merged)
+        assert any(outdated)
+        for number in range(3, 9):
+            harness.push(*records(number, 10)).epoch()
+            if housekeeping._work is not None:
+                housekeeping._work.result(60)
+            last = harness._driver.last
+            assert last is not None
+            announced = {base.name for bases in last.bases.values() for base in bases.values() if base.name}
+            assert not outdated & announced
+        # Later merges are announced.
+        assert announced
+        harness.crash()
+        expected = {key: 1 + (key < 20) * (1 + back) + 6 * (key < 10) for key in range(KEYS)}
+        assert harness.states("total") == expected
+
+
+def test_a_job_keeps_its_blocks_at_a_similar_parallelism() -> None:
+    with job(parallelism=16) as harness:
+        for parallelism, count in ((16, 16), (8, 16), (5, 16), (9, 64), (16, 64), (32, 64), (8, 64), (4, 16)):
+            harness.rescale(parallelism)
+            harness.push(*records(0)).epoch()
+            assert count_of(harness) == count
