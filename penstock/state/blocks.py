@@ -15,11 +15,12 @@ from penstock.state.key_groups import range_of_subtask
 FEWEST = 16
 """Enough blocks that bases are merged a few at a time; few enough that a single task can open all of them."""
 PER_SUBTASK = 4
-"""If the parallelism is a power of two, the key groups of a subtask are exactly its blocks, and one is enough. Otherwise
-it shares a block with each neighbour and replays the changes of both: half a block too many at each end, on average.
-With 4 to 8 blocks per subtask, that is 12 to 25 % more than the changes of its key groups."""
+"""For a parallelism that is not a power of two: a subtask shares a block with each neighbour and replays the changes of
+both, half a block too many at each end on average. With 4 to 8 blocks per subtask, it replays 12 to 25 % more than the
+changes of its key groups. Otherwise one block is enough, because the key groups of a subtask are exactly its blocks."""
 MOST_PER_SUBTASK = 8
-"""A task opens the replica of each of its blocks: 0.07 ms with LMDB, 5 ms with RocksDB, with a small change to apply."""
+"""A task opens the replicas of all its blocks. To open one and apply a small change takes 0.07 ms with LMDB, and 5 ms
+with RocksDB."""
 LOW = 4
 """Up to this parallelism, an operator has `FEWEST` blocks."""
 

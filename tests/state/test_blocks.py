@@ -44,7 +44,7 @@ def test_the_blocks_that_touch_key_groups_are_those_that_contain_them(drawn):
 
 
 @given(max_parallelisms, st.integers(1, 3_000), st.integers(1, 3_000))
-def test_of_two_parallelisms_the_one_with_more_blocks_divides_those_of_the_other(most, one, other):
+def test_more_blocks_divide_fewer_blocks(most, one, other):
     few, many = sorted((blocks_for(min(p, most), most) for p in (one, other)), key=lambda blocks: blocks.count)
     for block in many.numbers:
         assert len(few.touching(many.groups(block))) == 1

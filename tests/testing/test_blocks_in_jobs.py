@@ -98,7 +98,7 @@ def check(steps: list[tuple[str, Any]], directory: str, **options: Any) -> None:
 
 
 def check_blocks(harness: JobHarness) -> None:
-    """Each subtask has a block of its own and opens few of them; the bases of an operator do not overlap."""
+    """There are enough blocks for all subtasks, but not many more; the bases of an operator do not overlap."""
     last = harness._driver.last
     if last is None or not last.parent:
         return
