@@ -51,7 +51,16 @@ class BaseRuns:
 
     def cover(self, groups: range, checkpoint: int = 0) -> bool:
         """Return whether all of these key groups have a base as of this checkpoint or a later one."""
-        return all(base is not None and base.id >= checkpoint for _, base in self.parts(groups))
+        start, place = groups.start, bisect_right(self._firsts, groups.start) - 1
+        while start < groups.stop:
+            if not 0 <= place < len(self._firsts):
+                return False
+            first = self._firsts[place]
+            handle = self._handles[first]
+            if not first <= start < handle.end or handle.id < checkpoint:
+                return False
+            start, place = handle.end, place + 1
+        return True
 
     def replaced(self, newer: Mapping[int, BaseHandle]) -> dict[int, BaseHandle]:
         """Return the bases after newer ones have taken over their key groups."""

@@ -102,7 +102,7 @@ def due(last: Manifest, blocks: list[Block], at_least: int) -> list[Block]:
     runs = _runs(last)
     for block in blocks:
         since = last.since_base.get(block.uid, {}).get(block.number, 0)
-        if not since and not expires(last, block):
+        if not since and not expires(last, block, runs[block.uid]):
             continue
         bases = [part.base for part in runs[block.uid].parts(block.groups)]
         size = sum(base.size for base in bases if base is not None)
@@ -113,12 +113,12 @@ def due(last: Manifest, blocks: list[Block], at_least: int) -> list[Block]:
     return [block for _, block in found]
 
 
-def expires(last: Manifest, block: Block) -> bool:
-    """Return whether a new base of an unchanged block could omit expired entries."""
+def expires(last: Manifest, block: Block, runs: BaseRuns | None = None) -> bool:
+    """Return whether a new base of an unchanged block could omit expired entries. `runs`: the operator's bases."""
     if left_out_of_bases(last, block.uid) is None:
         return False
-    parts = BaseRuns(last.bases.get(block.uid, {})).parts(block.groups)
-    return any(base is not None and base.name for _, base in parts)
+    runs = runs or BaseRuns(last.bases.get(block.uid, {}))
+    return any(base is not None and base.name for _, base in runs.parts(block.groups))
 
 
 def carried_on(
@@ -139,10 +139,10 @@ def carried_on(
             parts = runs[block.uid].parts(block.groups)
             if not any(base is not None and base.name for _, base in parts):
                 parts = [Part(block.groups, None)]
-            stays = expires(last, block)
             for groups, base in parts:
                 base = base or BaseHandle(id=0, name="", size=0)
-                if not base.name or (last.id - base.id > longest_walk and not stays):
+                far = last.id - base.id > longest_walk
+                if not base.name or (far and not expires(last, block, runs[block.uid])):
                     moved = replace(base, id=last.id, end=groups.stop)
                     newer.setdefault(block.uid, {})[groups.start] = moved
     return last.bases | {uid: runs[uid].replaced(handles) for uid, handles in newer.items()}

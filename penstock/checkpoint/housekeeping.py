@@ -101,6 +101,7 @@ class Housekeeping:
     def bases(self, last: Manifest) -> dict[str, dict[int, BaseHandle]]:
         """Return the bases for the next manifest."""
         self._collect()
+        self._forget_announced(last)
         self._follow(last)
         # In memory, the manifests since the oldest base make up most of the driver's memory.
         longest_walk = 0 if self._storage.in_memory and self._merged else LONGEST_WALK // 2
@@ -122,12 +123,7 @@ class Housekeeping:
 
     def published(self, manifest: Manifest, version: Version) -> None:
         self._retention.published(manifest)
-        if self._merged and all(
-            manifest.bases.get(block.uid, {}).get(block.groups.start) == handle
-            for block, handle in self._merged.items()
-        ):
-            self._merged, self._before, self._reading = {}, {}, None
-            self._swept = 0
+        self._forget_announced(manifest)
         self._collect()
         self._follow(manifest)
         if self._work is not None or self._closed:
@@ -171,6 +167,14 @@ class Housekeeping:
         if sweep:
             self._retention.sweep(manifest, [*self._pinned, *([] if self._reading is None else [self._reading])])
         return dict(zip(blocks, self._merge(self._storage, version, blocks), strict=True)) if blocks else {}
+
+    def _forget_announced(self, last: Manifest) -> None:
+        """Forget the merged bases if the last manifest has them. `published` has not seen it if a sink failed."""
+        if self._merged and all(
+            last.bases.get(block.uid, {}).get(block.groups.start) == handle for block, handle in self._merged.items()
+        ):
+            self._merged, self._before, self._reading = {}, {}, None
+            self._swept = 0
 
     def _follow(self, last: Manifest) -> None:
         """Note the blocks of the last manifest. If they have changed, forget the bases merged so far: how many

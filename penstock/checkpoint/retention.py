@@ -14,14 +14,16 @@ from penstock.checkpoint.base_runs import BaseRuns
 from penstock.checkpoint.bases import oldest_walk
 from penstock.checkpoint.manifest import Manifest, load, manifest_name
 from penstock.checkpoint.wal import FORMER_WAL, WAL
+from penstock.state.blocks import Blocks
 from penstock.state.storage import Storage
 
 
 class _Delta(NamedTuple):
     uid: str
     name: str
-    groups: list[range]
-    """The key groups of its blocks."""
+    numbers: list[int]
+    blocks: Blocks
+    """The blocks of the operator in the delta's epoch, of which it changed those with these numbers."""
 
 
 class Retention:
@@ -51,7 +53,8 @@ class Retention:
             for delta in self._deltas_of(number):
                 # A later base of a retained checkpoint does not help earlier checkpoints.
                 based = runs.get(delta.uid)
-                if based is None or not all(based.cover(groups, number) for groups in delta.groups):
+                groups = map(delta.blocks.groups, delta.numbers)
+                if based is None or not all(based.cover(each, number) for each in groups):
                     files.add(delta.name)
         return files
 
@@ -100,7 +103,7 @@ class Retention:
 
 def _deltas_in(manifest: Manifest) -> list[_Delta]:
     return [
-        _Delta(uid, delta.name, [manifest.blocks[uid].groups(block) for block in delta.blocks])
+        _Delta(uid, delta.name, delta.blocks, manifest.blocks[uid])
         for uid, snapshot in manifest.operators.items()
         for delta in snapshot.deltas
         if delta.inline is None

@@ -205,6 +205,25 @@ class TestBases:
         line.check()
         assert len(line.storage.list("manifests/")) < 60
 
+    def test_bases_are_announced_once_even_if_the_driver_fails_after_the_checkpoint(self, lineage):
+        line = lineage()
+        values = {f"key {key}": 0 for key in range(200)}
+        line.epoch(values)
+        # A sink that fails ends the epoch here, and the same driver continues with the next one.
+        line.driver._housekeeping.published, published = (
+            lambda manifest, version: None,
+            line.driver._housekeeping.published,
+        )
+        line.epoch(values)
+        once = line.driver.last.since_base["count"]
+        line.driver._housekeeping.published = published
+        line.epoch(values)
+        twice = line.driver.last.since_base["count"]
+        based = {block for block in once if block in twice and twice[block] == 2 * once[block]}
+        assert len(based) == 8
+        line.epoch({})
+        line.check()
+
     def test_bases_merged_concurrently_with_epochs_are_announced_when_they_are_done(self, lineage):
         line = lineage(asynchronous=True)
         for number in range(30):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rescaled_job import KEYS, job, oracle
 
+from chaos.damage import needed_files
 from penstock.checkpoint.housekeeping import merge_here
 from penstock.driver.epoch_settings import Settings
 from penstock.testing import JobHarness
@@ -113,6 +114,7 @@ def check_blocks(harness: JobHarness) -> None:
         ends = [handle.end for handle in handles.values()]
         assert all(end <= first for end, first in zip(ends, list(handles)[1:], strict=False))
         assert not ends or ends[-1] <= last.blocks[uid].max_parallelism
+    assert set(needed_files(harness.storage)) <= set(harness.storage.list(""))
 
 
 def files(harness: JobHarness) -> set[str]:
