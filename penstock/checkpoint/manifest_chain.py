@@ -127,9 +127,11 @@ class ManifestChain:
                 f"{wanted.id}: a newer attempt of the job is running."
             )
         last = self._load(wanted)
-        if uid not in last.blocks:
-            # Nothing was ever stored.
+        stored = last.blocks.get(uid)
+        if stored is None or groups.start >= stored.max_parallelism:
+            # Nothing was ever stored. An operator without state can change its max parallelism.
             return [] if current in (None, wanted) else None
+        groups = range(groups.start, min(groups.stop, stored.max_parallelism))
         parts = BaseRuns(last.bases.get(uid, {})).parts(groups)
         based = max((base.id for _, base in parts if base is not None), default=0)
         if current is not None and current.id < based:

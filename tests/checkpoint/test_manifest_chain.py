@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.checkpoint import manifest_chain
+from penstock.checkpoint.base_runs import BaseRuns
 from penstock.checkpoint.bases import all_blocks, merge_block
 from penstock.checkpoint.manifest import (
     FORMAT,
@@ -20,7 +21,7 @@ from penstock.checkpoint.manifest import (
 from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.runtime.report import DeltaHandle
 from penstock.state.access import StateAccess
-from penstock.state.blocks import blocks_for
+from penstock.state.blocks import Blocks, blocks_for
 from penstock.state.driver_storage import DriverStorage
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.files import GroupChanges
@@ -41,6 +42,7 @@ class Chain:
         self.token = token
         self.versions = []
         self.bases = {}
+        self.blocks = BLOCKS
 
     def publish(self, *deltas, uid=UID):
         manifest = Manifest(
@@ -63,7 +65,7 @@ class Chain:
             log_index={},
             bases={UID: self.bases},
             since_base={},
-            blocks={UID: BLOCKS, uid: BLOCKS},
+            blocks={UID: self.blocks, uid: self.blocks},
         )
         self.versions.append(publish(self.storage, manifest))
         return self.versions[-1]
@@ -262,6 +264,45 @@ def test_every_path_to_a_version_leads_to_the_same_state(epochs, data):
     for number in versions:
         history = chain.history(chain.versions[number - 1])
         replicas = Replicas(UID, BLOCKS, history, lambda uid, groups: engines.setdefault(groups, MemoryEngine()))
+        found = {}
+        for group in range(GROUPS):
+            found.update(replicas.reader(group).scan(b""))
+        replicas.close()
+        assert found == models[number]
+
+
+any_blocks = st.integers(1, GROUPS).map(lambda count: Blocks(max_parallelism=GROUPS, count=count))
+
+
+@given(
+    st.lists(st.tuples(changes_of_an_epoch, any_blocks, st.sets(st.integers(0, GROUPS - 1))), min_size=1, max_size=8),
+    st.data(),
+)
+def test_every_path_leads_to_the_same_state_if_blocks_change_with_every_epoch(epochs, data):
+    """Each epoch has other blocks, of which some are merged; so has each process that reads."""
+    chain = Chain()
+    models = [{}]
+    for number, (changes, blocks, merged) in enumerate(epochs, 1):
+        changes = sorted(changes, key=lambda change: change.group)
+        written = StateAccess(None, None, None, 0).write_delta(number, changes, blocks)
+        handle = DeltaHandle(
+            name=written.name, size=written.size, entries=written.entries, blocks=written.blocks, inline=written.inline
+        )
+        chain.blocks = blocks
+        version = chain.publish(handle)
+        models.append(apply_to(models[-1], changes))
+        newer = {
+            block.groups.start: merge_block(chain.storage, version, block)
+            for block in all_blocks(UID, blocks)
+            if block.number in merged
+        }
+        chain.bases = BaseRuns(chain.bases).replaced(newer)
+    engines = {}
+    versions = data.draw(st.lists(st.integers(1, len(epochs)), min_size=1, max_size=4).map(sorted))
+    for number in versions:
+        history = chain.history(chain.versions[number - 1])
+        blocks = data.draw(any_blocks)
+        replicas = Replicas(UID, blocks, history, lambda uid, groups: engines.setdefault(groups, MemoryEngine()))
         found = {}
         for group in range(GROUPS):
             found.update(replicas.reader(group).scan(b""))
