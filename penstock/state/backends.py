@@ -216,7 +216,8 @@ class ReplicaStore:
         """Before a replica is created, delete those of former blocks that contain any of its key groups."""
         operator, name = os.path.split(directory)
         opened = self._opened.setdefault(operator, set())
-        if name in opened if isinstance(self._factory, MemoryFactory) else os.path.isdir(directory):
+        if os.path.isdir(directory) or (name in opened and not os.path.isdir(operator)):
+            # It exists: there, or elsewhere, such as in memory.
             return
         for root in backend.directories or ["."]:
             siblings = os.path.join(os.path.abspath(root), *Path(operator).parts[-2:])
