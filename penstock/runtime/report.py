@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable
+
 import msgspec
+import xxhash
 
 from penstock.state.shares import Share
 from penstock.state.ttl import Form
@@ -36,11 +40,45 @@ class OperatorReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True)
     """The steps from each version of a state's type to the next, for states whose type has changed."""
 
 
-class ChannelCount(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    channel: int
-    target: int
+class EdgeTotals(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """All channels of one edge that begin at a task, as the task sent them, or that end at it, as it received them.
+
+    A report does not list channels: an exchange between 500 and 500 subtasks has 250,000.
+    """
+
+    edge: int
+    channels: int
     buffers: int
     records: int
+    fingerprint: int
+    """The sum of the fingerprints of the channels. It does not depend on which tasks report them."""
+
+
+_CHANNEL = struct.Struct(">QQQQQ")
+
+
+def channel_fingerprint(channel: int, target: int, buffers: int, records: int, checksum: int) -> int:
+    """Return a hash of a channel to a target with everything that a barrier states about it."""
+    return xxhash.xxh3_64_intdigest(_CHANNEL.pack(channel, target, buffers, records, checksum))
+
+
+def summed(totals: Iterable[EdgeTotals]) -> dict[int, EdgeTotals]:
+    """Return the sums by edge."""
+    sums: dict[int, EdgeTotals] = {}
+    for each in totals:
+        before = sums.get(each.edge)
+        sums[each.edge] = each if before is None else _sum(before, each)
+    return sums
+
+
+def _sum(one: EdgeTotals, other: EdgeTotals) -> EdgeTotals:
+    return EdgeTotals(
+        edge=one.edge,
+        channels=one.channels + other.channels,
+        buffers=one.buffers + other.buffers,
+        records=one.records + other.records,
+        fingerprint=(one.fingerprint + other.fingerprint) & 0xFFFF_FFFF_FFFF_FFFF,
+    )
 
 
 class Report(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -48,8 +86,10 @@ class Report(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     subtask: int
     epoch: int
     records_in: int
-    sent: list[ChannelCount]
-    received: list[ChannelCount]
+    sent: list[EdgeTotals]
+    """One for each edge that begins at the task."""
+    received: list[EdgeTotals]
+    """One for each edge that ends at the task."""
     operators: list[OperatorReport]
     watermarks: dict[str, dict[str, int]] = {}
     """Watermarks at the end of the epoch: by operator uid, and by split for operators that generate watermarks in a
