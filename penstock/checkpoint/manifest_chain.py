@@ -26,14 +26,16 @@ from penstock.state.ttl import Form
 
 _CACHED_MANIFESTS = 600
 """More than the length of a walk to the oldest base: new replicas of all blocks walk the same manifests."""
+_CACHED_DELTAS = 200_000
+"""Deltas in these manifests. A delta takes about 300 bytes of memory, so that a process needs 60 MB at most."""
 _COMPACT_EVERY = 128
 """Checkpoints between two compactions of a replica, if state is cleaned up by compaction."""
-_manifests: OrderedDict[bytes, Manifest] = OrderedDict()
-"""Manifests by hash, per process: a worker that continues from epoch to epoch only reads the new one. Without operator
-state, because each manifest holds all of it."""
-_CACHED_STATES = 4
-_states: OrderedDict[bytes, dict[str, dict[str, Shares]]] = OrderedDict()
-"""Operator state by the hash of its manifest, only for manifests that tasks resume from."""
+_manifests: dict[bytes, Manifest] = {}
+"""Manifests by hash, per process: a worker that continues from epoch to epoch only reads the new one. They hold only
+what a walk needs: the bases and the event times of a large job take as much memory as its deltas."""
+_CACHED_WANTED = 4
+_wanted_manifests: OrderedDict[bytes, Manifest] = OrderedDict()
+"""Complete manifests by hash, only those that tasks resume from."""
 
 
 def stored_types(snapshot: OperatorSnapshot) -> dict[str, StoredType]:
@@ -82,22 +84,15 @@ class ManifestChain:
         )
 
     def _operator_states(self, uid: str) -> dict[str, Shares]:
-        wanted = self._wanted
-        if wanted is None:
-            return {}
-        states = _states.get(wanted.digest)
-        if states is None:
-            _manifests.pop(wanted.digest, None)
-            self._load(wanted)
-            states = _states[wanted.digest]
-        return states.get(uid, {})
+        snapshot = self._snapshot(uid)
+        return {} if snapshot is None else snapshot.operator_state
 
     def timers(self, uid: str, blocks: Blocks) -> dict[str, dict[int, int]]:
         snapshot = self._snapshot(uid)
         if snapshot is None or not snapshot.timers:
             return {}
         assert self._wanted is not None
-        stored = self._load(self._wanted).blocks[uid]
+        stored = self._complete(self._wanted).blocks[uid]
         return {kind: first_times(least, stored, blocks) for kind, least in snapshot.timers.items()}
 
     def forms(self, uid: str) -> dict[str, Form]:
@@ -105,17 +100,17 @@ class ManifestChain:
         return {} if snapshot is None else snapshot.ttl
 
     def _snapshot(self, uid: str) -> OperatorSnapshot | None:
-        return None if self._wanted is None else self._load(self._wanted).operators.get(uid)
+        return None if self._wanted is None else self._complete(self._wanted).operators.get(uid)
 
     def times(self) -> Times:
-        return {} if self._wanted is None else self._load(self._wanted).times
+        return {} if self._wanted is None else self._complete(self._wanted).times
 
     def keep(self, uid: str, block: int) -> Callable[[bytes, bytes], bool] | None:
         wanted = self._wanted
         # Blocks take turns, so few are compacted in one epoch.
         if wanted is None or wanted.id % _COMPACT_EVERY != block % _COMPACT_EVERY:
             return None
-        return kept_by_compaction(self._load(wanted), uid)
+        return kept_by_compaction(self._complete(wanted), uid)
 
     def steps(self, uid: str, groups: range, position: bytes | None) -> list[ReplayStep] | None:
         wanted = self._wanted
@@ -126,7 +121,7 @@ class ManifestChain:
                 f"The replica of operator '{uid}' is at checkpoint {current.id}, but this task needs checkpoint "
                 f"{wanted.id}: a newer attempt of the job is running."
             )
-        last = self._load(wanted)
+        last = self._complete(wanted)
         stored = last.blocks.get(uid)
         if stored is None or groups.start >= stored.max_parallelism:
             # Nothing was ever stored. An operator without state can change its max parallelism.
@@ -173,18 +168,23 @@ class ManifestChain:
                 return list(pool.map(fetch, steps))
         return list(map(fetch, steps))
 
+    def _complete(self, wanted: Version) -> Manifest:
+        """Return the manifest that the task resumes from."""
+        manifest = _wanted_manifests.get(wanted.digest)
+        if manifest is None:
+            manifest, _ = load(self._storage, wanted.id, wanted.digest)
+            _wanted_manifests[wanted.digest] = manifest
+            if len(_wanted_manifests) > _CACHED_WANTED:
+                _wanted_manifests.popitem(last=False)
+            _cache(wanted.digest, manifest)
+        return manifest
+
     def _load(self, version: Version) -> Manifest:
+        """Return what a walk needs of a manifest."""
         manifest = _manifests.get(version.digest)
         if manifest is None:
             manifest, _ = load(self._storage, version.id, version.digest)
-            if version == self._wanted:
-                _states[version.digest] = {uid: each.operator_state for uid, each in manifest.operators.items()}
-                if len(_states) > _CACHED_STATES:
-                    _states.popitem(last=False)
-            bare = {uid: replace(each, operator_state={}) for uid, each in manifest.operators.items()}
-            manifest = _manifests[version.digest] = replace(manifest, operators=bare)
-            if len(_manifests) > _CACHED_MANIFESTS:
-                _manifests.popitem(last=False)
+            _cache(version.digest, manifest)
         return manifest
 
     def _read(self, name: str, whose: str) -> tuple[str, bytes | pa.Buffer]:
@@ -221,3 +221,22 @@ def _deltas(manifest: Manifest, number: int, uid: str, changed: list[range]) -> 
         for delta in snapshot.deltas
         if any(block in each for block in delta.blocks for each in touched)
     ]
+
+
+def _cache(digest: bytes, manifest: Manifest) -> None:
+    """Cache what a walk needs of a manifest. The copy makes it safe to call from several threads."""
+    operators = {uid: replace(each, operator_state={}, timers={}) for uid, each in manifest.operators.items()}
+    _manifests[digest] = replace(
+        manifest, operators=operators, committables=[], spark_log={}, log_index={}, bases={}, since_base={}, times={}
+    )
+    cached = _manifests.copy()
+    deltas = sum(map(_deltas_of, cached.values()))
+    while len(cached) > _CACHED_MANIFESTS or deltas > _CACHED_DELTAS:
+        # A walk begins with the newest manifest, so the newest ones stay. Those of a lineage that has ended go first.
+        oldest = min(cached, key=lambda each: (cached[each].lineage == manifest.lineage, cached[each].id))
+        deltas -= _deltas_of(cached.pop(oldest))
+        _manifests.pop(oldest, None)
+
+
+def _deltas_of(manifest: Manifest) -> int:
+    return sum(len(each.deltas) for each in manifest.operators.values())

@@ -40,6 +40,7 @@ class Chain:
     def __init__(self, storage=None, token="driver"):
         self.storage = storage or DriverStorage()
         self.token = token
+        self.lineage = "lineage"
         self.versions = []
         self.bases = {}
         self.blocks = BLOCKS
@@ -47,7 +48,7 @@ class Chain:
     def publish(self, *deltas, uid=UID):
         manifest = Manifest(
             format=FORMAT,
-            lineage="lineage",
+            lineage=self.lineage,
             id=len(self.versions) + 1,
             batch=None,
             parent=self.versions[-1].digest if self.versions else b"",
@@ -146,6 +147,40 @@ class TestAlongTheChain:
         chain.publish(delta(b"six"))
         assert chain.steps(chain.versions[4]) == [b"six"]
         assert read == ["manifests/000000000006"]
+
+
+class TestCachedManifests:
+    @pytest.fixture
+    def long(self, monkeypatch):
+        """Twenty checkpoints with two deltas each, and an empty cache of eleven deltas."""
+        monkeypatch.setattr(manifest_chain, "_manifests", {})
+        monkeypatch.setattr(manifest_chain, "_CACHED_DELTAS", 11)
+        chain = Chain()
+        for number in range(20):
+            chain.publish(delta(b"%d" % number), delta(b"other", 1))
+        return chain
+
+    def test_a_process_caches_the_newest_manifests_up_to_a_number_of_deltas(self, long):
+        assert long.steps() == [b"%d" % number for number in range(20)]
+        assert sorted(each.id for each in manifest_chain._manifests.values()) == [16, 17, 18, 19, 20]
+
+    def test_a_cached_manifest_holds_only_what_a_walk_needs(self, long):
+        long.bases = {0: BaseHandle(id=3, name="bases/3", size=10)}
+        long.publish(delta(b"last"))
+        long.storage.write("bases/3", b"base")
+        assert long.steps() == [b"base", *(b"%d" % number for number in range(3, 20)), b"last"]
+        assert not any(each.bases for each in manifest_chain._manifests.values())
+        assert long.steps(long.versions[18]) == [b"19", b"last"]
+
+    def test_manifests_of_a_lineage_that_has_ended_make_room(self, long):
+        long.steps()
+        other = Chain(token="another run")
+        other.lineage = "other"
+        for content in (b"one", b"two"):
+            other.publish(delta(content))
+        other.steps()
+        assert {each.lineage for each in manifest_chain._manifests.values()} == {"lineage", "other"}
+        assert sorted(each.id for each in manifest_chain._manifests.values()) == [1, 2, 17, 18, 19, 20]
 
 
 class TestOffTheChain:
