@@ -40,7 +40,9 @@ _PARTS = 2
 """A merge covers an operator's blocks in this many parts: once the next manifest announces the bases of one part, its
 deltas can be removed."""
 _SWEEP_EVERY = 16
-"""Epochs between two listings of the storage."""
+"""Epochs between two sweeps if no base was announced."""
+_LIST_EVERY = 256
+"""Epochs between two sweeps that list the storage. The files of a failed attempt stay for that long at most."""
 
 _log = logging.getLogger(__name__)
 
@@ -90,6 +92,8 @@ class Housekeeping:
         self._pinned: list[int] = []
         """Checkpoints from which savepoints are being made."""
         self._swept = 0
+        self._listed = 0
+        """The checkpoint of the last sweep that listed the storage."""
         self._closed = False
         self._work: Future[dict[Block, BaseHandle]] | None = None
         self._outdated = False
@@ -135,12 +139,18 @@ class Housekeeping:
             self._before = {block: manifest.since_base.get(block.uid, {}).get(block.number, 0) for block in blocks}
         if not (blocks or sweep):
             return
+        listing = self._storage.in_memory or not self._listed or manifest.id - self._listed >= _LIST_EVERY
         if sweep:
             self._swept = manifest.id
+            self._listed = manifest.id if listing else self._listed
         if self._thread is None:
-            self._take(self._run(manifest, version, blocks, sweep))
+            self._take(self._run(manifest, version, blocks, sweep, listing))
         else:
-            self._work = self._thread.submit(self._run, manifest, version, blocks, sweep)
+            self._work = self._thread.submit(self._run, manifest, version, blocks, sweep, listing)
+
+    def recovered(self) -> None:
+        """Let the next sweep list the storage, because an attempt that failed might have left files."""
+        self._listed = 0
 
     @contextmanager
     def pinned(self, number: int) -> Iterator[None]:
@@ -163,9 +173,12 @@ class Housekeeping:
         if self._thread is not None:
             self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _run(self, manifest: Manifest, version: Version, blocks: list[Block], sweep: bool) -> dict[Block, BaseHandle]:
+    def _run(
+        self, manifest: Manifest, version: Version, blocks: list[Block], sweep: bool, listing: bool
+    ) -> dict[Block, BaseHandle]:
         if sweep:
-            self._retention.sweep(manifest, [*self._pinned, *([] if self._reading is None else [self._reading])])
+            reading = [*self._pinned, *([] if self._reading is None else [self._reading])]
+            self._retention.sweep(manifest, reading, listing)
         return dict(zip(blocks, self._merge(self._storage, version, blocks), strict=True)) if blocks else {}
 
     def _forget_announced(self, last: Manifest) -> None:

@@ -132,6 +132,7 @@ class EpochDriver:
         self._clocks.jumps.forget()
         self.coordinator.forget(self._clocks.ticks())
         self._committer.forget()
+        self._housekeeping.recovered()
         if found is None:
             fencing.begin(self.storage)
             self._begun = True

@@ -273,6 +273,59 @@ class TestRetention:
         assert not [name for name in line.files() if "late" in name or "never" in name]
         line.check()
 
+    def test_the_driver_lists_files_of_state_only_in_its_first_sweep(self, lineage, monkeypatch):
+        line = lineage()
+        listed = []
+        found = line.storage.list
+        monkeypatch.setattr(line.storage, "list", lambda prefix: listed.append(prefix) or found(prefix))
+        for number in range(40):
+            line.epoch({f"key {key}": number for key in range(20)})
+        assert listed.count("deltas/") == listed.count("bases/") == 1
+        line.check()
+        monkeypatch.undo()
+        line.sweep()
+        assert line.files() == line.needed()
+
+    def test_later_sweeps_list_now_and_then_to_find_files_of_failed_attempts(self, lineage, monkeypatch):
+        monkeypatch.setattr("penstock.checkpoint.housekeeping._LIST_EVERY", 10)
+        line = lineage()
+        for number in range(3):
+            line.epoch({"a": number})
+        line.storage.write("deltas/000000000003/failed.arrow", b"of an attempt that failed")
+        for number in range(12):
+            line.epoch({"a": number})
+        assert not line.storage.exists("deltas/000000000003/failed.arrow")
+
+    def test_a_sweep_after_a_restart_in_the_same_process_finds_files_of_the_failed_attempt(self, lineage):
+        line = lineage()
+        for number in range(3):
+            line.epoch({"a": number})
+        line.storage.write("deltas/000000000003/failed.arrow", b"of the attempt that failed")
+        line.driver.recover()
+        for number in range(20):
+            line.epoch({"a": number})
+        assert not line.storage.exists("deltas/000000000003/failed.arrow")
+
+    def test_a_checkpoint_that_is_published_during_a_sweep_is_swept_later(self, lineage, monkeypatch):
+        line = lineage(base_bytes=1 << 30)
+        line.epoch({"a": 0})
+        retention = line.driver._housekeeping._retention
+        first, found = line.driver.last, line.storage.list
+
+        def list_during_an_epoch(prefix):
+            names = found(prefix)
+            if prefix == "bases/":
+                monkeypatch.undo()
+                line.epoch({"a": 1})
+            return names
+
+        monkeypatch.setattr(line.storage, "list", list_during_an_epoch)
+        monkeypatch.setattr("penstock.checkpoint.housekeeping._SWEEP_EVERY", 1000)
+        retention.sweep(first)
+        retention.sweep(line.driver.last, listing=False)
+        assert line.storage.list("deltas/")[-1] in retention._known
+        line.check()
+
     def test_a_sweep_keeps_files_of_the_running_epoch_and_of_a_later_driver(self, lineage):
         line = lineage()
         for number in range(5):
