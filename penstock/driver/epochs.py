@@ -310,7 +310,7 @@ class EpochDriver:
             storage=self.storage.uri,
             lineage=self.lineage,
             backend=self.settings.backend,
-            inline_bytes=self.settings.inline_bytes,
+            inline_bytes=self.settings.inline_limit(self._keyed_tasks()),
             timestamp=epoch.timestamp,
             overlay_bytes=self.settings.overlay_bytes,
             scale=self.scale,
@@ -322,6 +322,9 @@ class EpochDriver:
         return self._collector.collect(
             epoch.number, self.graph, lambda: self._prepare(parameters) or self.execute(parameters), self._abort
         )
+
+    def _keyed_tasks(self) -> int:
+        return sum(chain.parallelism for chain in self.graph.chains if any(each.keyed for each in chain.operators))
 
     def _abort(self, abort: Abort) -> None:
         self._committer.abort(abort.epoch, abort.reports)

@@ -514,6 +514,24 @@ def test_the_driver_keeps_statistics_of_recent_epochs_only(start, engine, monkey
     assert [statistics.number for statistics in driver.statistics] == [4, 5, 6, 7, 8]
 
 
+@pytest.mark.parametrize(("tasks", "inline_bytes"), [(0, 400), (1, 400), (2, 400), (3, 333), (4, 250), (2000, 0)])
+def test_tasks_share_the_space_for_deltas_inside_a_manifest(tasks, inline_bytes):
+    assert Settings(inline_bytes=400, inline_total=1000).inline_limit(tasks) == inline_bytes
+
+
+def test_tasks_put_smaller_deltas_into_the_manifest_if_there_are_many(engine, storage):
+    env = StreamExecutionEnvironment.get_execution_environment()
+    counted = env.from_collection([]).key_by(lambda n: n).process(lambda n, ctx: [n]).uid("one")
+    counted.key_by(lambda n: n).process(lambda n, ctx: [n]).uid("two").print().uid("out")
+    graph = build(env._graph, parallelism=5, max_parallelism=GROUPS)
+    settings = Settings(inline_total=1000, retries=0)
+    driver = EpochDriver(graph, storage, settings, engine.execute, {"out": CommitLog()})
+    engine.plan = [silent]
+    with pytest.raises(EpochFailed):
+        driver.run_epoch(0, {})
+    assert engine.attempts[0].inline_bytes == 100
+
+
 class TestEngineProperties:
     def test_a_source_that_the_engine_reads_as_two_has_two_lines_in_the_manifest(self, engine, storage):
         lines = ["numbers", "numbers"]
