@@ -31,9 +31,14 @@ class BaseRuns:
 
     def parts(self, groups: range) -> list[Part]:
         """Return the parts that these key groups consist of, in ascending order. They cover all of the key groups."""
+        exact = self._handles.get(groups.start)
+        if exact is not None and exact.end == groups.stop:
+            # Almost always: a block whose base was written since the blocks last changed.
+            return [Part(groups, exact)]
         parts: list[Part] = []
         start = groups.start
-        for first in self._firsts[max(0, bisect_right(self._firsts, start) - 1) :]:
+        for place in range(max(0, bisect_right(self._firsts, start) - 1), len(self._firsts)):
+            first = self._firsts[place]
             if first >= groups.stop:
                 break
             handle = self._handles[first]
