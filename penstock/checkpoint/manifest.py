@@ -7,6 +7,7 @@ changes are found by walking the chain, so its size depends on the changes and n
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import msgspec
 
@@ -53,7 +54,7 @@ class NotRestorable(PenstockError):
     retryable = False
 
 
-class Committable(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class Committable(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
     uid: str
     subtask: int
     payload: bytes
@@ -87,7 +88,7 @@ class OperatorSnapshot(msgspec.Struct, array_like=True, frozen=True, kw_only=Tru
         return grouped or bool(self.states or self.timers)
 
 
-class BaseHandle(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class BaseHandle(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
     """The complete state of a run of key groups at one checkpoint, where a walk down the chain can stop.
 
     The run is that of a block at the time of the merge, or what later bases have left of it. The file can therefore
@@ -165,8 +166,15 @@ class Version(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     digest: bytes
 
 
+class _Head(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """The part of a manifest that stays the same in every format."""
+
+    format: Any = None
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Manifest).decode
+_decode_head = msgspec.msgpack.Decoder(_Head).decode
 encode_version = msgspec.msgpack.Encoder().encode
 decode_version = msgspec.msgpack.Decoder(Version).decode
 
@@ -218,8 +226,7 @@ def load(storage: Storage, number: int, digest: bytes | None = None) -> tuple[Ma
             fix=RESTORE,
         )
     try:
-        head = msgspec.msgpack.decode(body)
-        version = head[0] if isinstance(head, list) and head else None
+        version = _format_of(body)
         if version not in READABLE:
             raise BadManifest(
                 f"{name} in {storage.where}, checkpoint {number}, has format {version!r}; this version of Penstock "
@@ -236,6 +243,14 @@ def load(storage: Storage, number: int, digest: bytes | None = None) -> tuple[Ma
             f"{name} in {storage.where} holds checkpoint {manifest.id}: it was renamed or copied.", fix=RESTORE
         )
     return manifest, Version(id=number, digest=found)
+
+
+def _format_of(body: bytes) -> Any:
+    """Return the format of a manifest without decoding the rest, or None if it is something else."""
+    try:
+        return _decode_head(body).format
+    except msgspec.ValidationError:
+        return None
 
 
 def _with_blocks(manifest: Manifest) -> Manifest:

@@ -24,7 +24,7 @@ _DETAILED = 10
 """Checkpoints that are remembered with each of their subtasks."""
 
 
-class SubtaskAcknowledgement(msgspec.Struct, frozen=True, kw_only=True):
+class SubtaskAcknowledgement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One subtask's part in a checkpoint."""
 
     subtask: int

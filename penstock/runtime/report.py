@@ -1,4 +1,8 @@
-"""A task's acknowledgement of an epoch, sent to the driver after all barriers arrived and its state was written."""
+"""A task's acknowledgement of an epoch, sent to the driver after all barriers arrived and its state was written.
+
+`gc=False`: thousands of reports and deltas are alive at once, and none can be part of a cycle. Without it, Python's
+collector made decoding a manifest of 2,000 deltas six times as slow.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from penstock.state.shares import Share
 from penstock.state.ttl import Form
 
 
-class DeltaHandle(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class DeltaHandle(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
     """Refers to the changes of one operator subtask in one epoch: a content-named file, or inline if small."""
 
     name: str
@@ -23,7 +27,7 @@ class DeltaHandle(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     inline: bytes | None = None
 
 
-class OperatorReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class OperatorReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
     uid: str
     states: dict[str, str]
     """Maps state names to the schemas of their serializers."""
@@ -40,7 +44,7 @@ class OperatorReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True)
     """The steps from each version of a state's type to the next, for states whose type has changed."""
 
 
-class EdgeTotals(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class EdgeTotals(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
     """All channels of one edge that begin at a task, as the task sent them, or that end at it, as it received them.
 
     A report does not list channels: an exchange between 500 and 500 subtasks has 250,000.
@@ -81,7 +85,7 @@ def _sum(one: EdgeTotals, other: EdgeTotals) -> EdgeTotals:
     )
 
 
-class Report(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class Report(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
     chain: int
     subtask: int
     epoch: int
