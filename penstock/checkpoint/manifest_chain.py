@@ -9,12 +9,12 @@ from itertools import chain
 from typing import NamedTuple
 
 import pyarrow as pa
-from msgspec.structs import replace
 
 from penstock.checkpoint.base_runs import BaseRuns
 from penstock.checkpoint.expiry import kept_by_compaction
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot, Version, decode_version, encode_version, load
 from penstock.checkpoint.redistribution import reported_by, share_of, to_be_shared
+from penstock.checkpoint.walked_manifest import WalkedManifest
 from penstock.common.options.state import TRANSFER_THREADS
 from penstock.runtime.event_time import Times
 from penstock.state.blocks import Blocks, first_times
@@ -30,9 +30,8 @@ _CACHED_DELTAS = 200_000
 """Deltas in these manifests. A delta takes about 300 bytes of memory, so that a process needs 60 MB at most."""
 _COMPACT_EVERY = 128
 """Checkpoints between two compactions of a replica, if state is cleaned up by compaction."""
-_manifests: dict[bytes, Manifest] = {}
-"""Manifests by hash, per process: a worker that continues from epoch to epoch only reads the new one. They hold only
-what a walk needs: the bases and the event times of a large job take as much memory as its deltas."""
+_manifests: dict[bytes, WalkedManifest] = {}
+"""Manifests by hash, per process: a worker that continues from epoch to epoch only reads the new one."""
 _CACHED_WANTED = 4
 _wanted_manifests: OrderedDict[bytes, Manifest] = OrderedDict()
 """Complete manifests by hash, only those that tasks resume from."""
@@ -142,8 +141,8 @@ class ManifestChain:
             changed = [part for part, base in parts if base is None or base.id < version.id]
             if not changed:
                 break
-            manifest = self._load(version)
-            steps += reversed(_deltas(manifest, version.id, uid, changed))
+            manifest = self._walked(version)
+            steps += reversed(_deltas(manifest, uid, changed))
             if not manifest.parent:
                 if current is not None:
                     return None
@@ -179,12 +178,10 @@ class ManifestChain:
             _cache(wanted.digest, manifest)
         return manifest
 
-    def _load(self, version: Version) -> Manifest:
-        """Return what a walk needs of a manifest."""
+    def _walked(self, version: Version) -> WalkedManifest:
         manifest = _manifests.get(version.digest)
         if manifest is None:
-            manifest, _ = load(self._storage, version.id, version.digest)
-            _cache(version.digest, manifest)
+            manifest = _cache(version.digest, load(self._storage, version.id, version.digest)[0])
         return manifest
 
     def _read(self, name: str, whose: str) -> tuple[str, bytes | pa.Buffer]:
@@ -208,35 +205,24 @@ class _Step(NamedTuple):
     inline: bytes | None = None
 
 
-def _deltas(manifest: Manifest, number: int, uid: str, changed: list[range]) -> list[_Step]:
-    """Return the deltas of checkpoint `number` that might change these key groups of an operator, in order."""
-    snapshot = manifest.operators.get(uid)
-    if snapshot is None or not snapshot.deltas:
+def _deltas(manifest: WalkedManifest, uid: str, changed: list[range]) -> list[_Step]:
+    """Return the deltas of a checkpoint that might change these key groups of an operator, in order."""
+    found = manifest.deltas(uid, changed)
+    if not found:
         return []
-    blocks = manifest.blocks[uid]
-    touched = [blocks.touching(groups) for groups in changed]
     groups: Container[int] = changed[0] if len(changed) == 1 else frozenset(chain.from_iterable(changed))
-    return [
-        _Step(delta.name, f"the delta of checkpoint {number} for operator '{uid}'", groups, delta.inline)
-        for delta in snapshot.deltas
-        if any(block in each for block in delta.blocks for each in touched)
-    ]
+    whose = f"the delta of checkpoint {manifest.id} for operator '{uid}'"
+    return [_Step(delta.name, whose, groups, delta.inline) for delta in found]
 
 
-def _cache(digest: bytes, manifest: Manifest) -> None:
+def _cache(digest: bytes, manifest: Manifest) -> WalkedManifest:
     """Cache what a walk needs of a manifest. The copy makes it safe to call from several threads."""
-    operators = {uid: replace(each, operator_state={}, timers={}) for uid, each in manifest.operators.items()}
-    _manifests[digest] = replace(
-        manifest, operators=operators, committables=[], spark_log={}, log_index={}, bases={}, since_base={}, times={}
-    )
+    walked = _manifests[digest] = WalkedManifest(manifest)
     cached = _manifests.copy()
-    deltas = sum(map(_deltas_of, cached.values()))
+    deltas = sum(each.count for each in cached.values())
     while len(cached) > _CACHED_MANIFESTS or deltas > _CACHED_DELTAS:
         # A walk begins with the newest manifest, so the newest ones stay. Those of a lineage that has ended go first.
-        oldest = min(cached, key=lambda each: (cached[each].lineage == manifest.lineage, cached[each].id))
-        deltas -= _deltas_of(cached.pop(oldest))
+        oldest = min(cached, key=lambda each: (cached[each].lineage == walked.lineage, cached[each].id))
+        deltas -= cached.pop(oldest).count
         _manifests.pop(oldest, None)
-
-
-def _deltas_of(manifest: Manifest) -> int:
-    return sum(len(each.deltas) for each in manifest.operators.values())
+    return walked

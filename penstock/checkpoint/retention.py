@@ -24,12 +24,13 @@ _MANIFESTS, _DELTAS = "manifests/", "deltas/"
 _FOLDERS = (_MANIFESTS, _DELTAS, "bases/")
 
 
-class _Delta(NamedTuple):
+class _Deltas(NamedTuple):
+    """The delta files of one operator in one manifest."""
+
     uid: str
-    name: str
-    numbers: list[int]
     blocks: Blocks
-    """The blocks of the operator in the delta's epoch, of which it changed those with these numbers."""
+    files: list[tuple[str, list[int]]]
+    """Names, and the blocks that they change."""
 
 
 class Retention:
@@ -40,7 +41,7 @@ class Retention:
         self._storage = storage
         self._retained = retained
         self._manifests: dict[int, Manifest] = {}
-        self._deltas: dict[int, list[_Delta]] = {}
+        self._deltas: dict[int, list[_Deltas]] = {}
         """Delta files of every manifest that a walk might pass."""
         self._known: set[str] | None = None
         """Manifests, deltas and bases that might exist; None before the first listing."""
@@ -57,15 +58,13 @@ class Retention:
         files = {base.name for each in kept for handles in each.bases.values() for base in handles.values()}
         files |= {manifest_name(number) for each in kept for number in each.log_index.values()}
         oldest = kept[0]
-        runs = {uid: BaseRuns(handles) for uid, handles in oldest.bases.items()}
+        # A later base of a retained checkpoint does not help earlier checkpoints.
+        based = _BasedAt(oldest)
         for number in range(min(oldest_walk(oldest) + 1, oldest.id), last.id + 1):
             files.add(manifest_name(number))
-            for delta in self._deltas_of(number):
-                # A later base of a retained checkpoint does not help earlier checkpoints.
-                based = runs.get(delta.uid)
-                groups = map(delta.blocks.groups, delta.numbers)
-                if based is None or not all(based.cover(each, number) for each in groups):
-                    files.add(delta.name)
+            for uid, blocks, deltas in self._deltas_of(number):
+                since = based.by_block(uid, blocks)
+                files.update(name for name, changed in deltas if any(since[block] < number for block in changed))
         return files
 
     def kept(self, last: Manifest, reading: Collection[int] = ()) -> list[int]:
@@ -123,7 +122,7 @@ class Retention:
         self._remember(manifest)
         if self._known is not None:
             self._known.add(manifest_name(manifest.id))
-            self._known.update(delta.name for delta in self._deltas[manifest.id])
+            self._known.update(name for each in self._deltas[manifest.id] for name, _ in each.files)
             bases = (base.name for handles in manifest.bases.values() for base in handles.values())
             self._known.update(name for name in bases if name)
 
@@ -131,20 +130,39 @@ class Retention:
         self._manifests[manifest.id] = manifest
         self._deltas[manifest.id] = _deltas_in(manifest)
 
-    def _deltas_of(self, number: int) -> list[_Delta]:
+    def _deltas_of(self, number: int) -> list[_Deltas]:
         deltas = self._deltas.get(number)
         if deltas is None:
             deltas = self._deltas[number] = _deltas_in(load(self._storage, number)[0])
         return deltas
 
 
-def _deltas_in(manifest: Manifest) -> list[_Delta]:
+def _deltas_in(manifest: Manifest) -> list[_Deltas]:
     return [
-        _Delta(uid, delta.name, delta.blocks, manifest.blocks[uid])
+        _Deltas(uid, manifest.blocks[uid], files)
         for uid, snapshot in manifest.operators.items()
-        for delta in snapshot.deltas
-        if delta.inline is None
+        if (files := [(delta.name, delta.blocks) for delta in snapshot.deltas if delta.inline is None])
     ]
+
+
+class _BasedAt:
+    """From which checkpoint on each block has a base, at one checkpoint."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._runs = {uid: BaseRuns(handles) for uid, handles in manifest.bases.items()}
+        self._found: dict[tuple[str, Blocks], list[int]] = {}
+
+    def by_block(self, uid: str, blocks: Blocks) -> list[int]:
+        """Return the checkpoint of the oldest base of each block, or -1 if a part of it has none."""
+        found = self._found.get((uid, blocks))
+        if found is None:
+            runs = self._runs.get(uid, BaseRuns({}))
+            found = [
+                min(-1 if base is None else base.id for _, base in runs.parts(blocks.groups(block)))
+                for block in blocks.numbers
+            ]
+            self._found[uid, blocks] = found
+        return found
 
 
 def _last_part(name: str) -> int:

@@ -165,11 +165,11 @@ class TestCachedManifests:
         assert sorted(each.id for each in manifest_chain._manifests.values()) == [16, 17, 18, 19, 20]
 
     def test_a_cached_manifest_holds_only_what_a_walk_needs(self, long):
-        long.bases = {0: BaseHandle(id=3, name="bases/3", size=10)}
+        long.bases = {0: BaseHandle(id=3, name="bases/3", size=10, end=1)}
         long.publish(delta(b"last"))
         long.storage.write("bases/3", b"base")
         assert long.steps() == [b"base", *(b"%d" % number for number in range(3, 20)), b"last"]
-        assert not any(each.bases for each in manifest_chain._manifests.values())
+        assert not any(hasattr(each, "bases") for each in manifest_chain._manifests.values())
         assert long.steps(long.versions[18]) == [b"19", b"last"]
 
     def test_manifests_of_a_lineage_that_has_ended_make_room(self, long):
