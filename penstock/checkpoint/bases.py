@@ -17,7 +17,7 @@ from penstock.checkpoint.base_runs import BaseRuns, Part
 from penstock.checkpoint.expiry import left_out_of_bases
 from penstock.checkpoint.manifest import BaseHandle, Manifest, Version, load
 from penstock.checkpoint.manifest_chain import ManifestChain
-from penstock.state.blocks import Blocks
+from penstock.state.blocks import FEWEST, Blocks
 from penstock.state.entries import state_id
 from penstock.state.files import GroupChanges, merge_changes, read_changes, write_changes
 from penstock.state.replica import StateHistory
@@ -95,8 +95,9 @@ def block_groups(history: StateHistory, uid: str, groups: range) -> Iterator[Gro
 def due(last: Manifest, blocks: list[Block], at_least: int) -> list[Block]:
     """Return the blocks that need a new base, those that a new replica would gain most from first.
 
-    A block needs one if its deltas since the last base exceed both twice the base and `at_least` bytes, or if the
-    base is more than `LONGEST_WALK` checkpoints old.
+    A block needs one if its deltas since the last base exceed both twice the base and its part of `at_least` bytes, or
+    if the base is more than `LONGEST_WALK` checkpoints old. `at_least` is for a sixteenth of the operator: for each of
+    many blocks, it would make walks longer the more subtasks the operator has.
     """
     found = []
     runs = _runs(last)
@@ -107,7 +108,8 @@ def due(last: Manifest, blocks: list[Block], at_least: int) -> list[Block]:
         bases = [part.base for part in runs[block.uid].parts(block.groups)]
         size = sum(base.size for base in bases if base is not None)
         behind = last.id - min(0 if base is None else base.id for base in bases)
-        if since > max(2 * size, at_least) or behind > LONGEST_WALK:
+        least = at_least * FEWEST // max(block.blocks.count, FEWEST)
+        if since > max(2 * size, least) or behind > LONGEST_WALK:
             found.append((since / (size + 1), block))
     found.sort(key=lambda each: -each[0])
     return [block for _, block in found]
