@@ -15,6 +15,7 @@ from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import Manifest, Version, latest
 from penstock.checkpoint.resume_check import check_restorable
 from penstock.checkpoint.wal import WriteAheadLog
+from penstock.common.garbage import collection_paused
 from penstock.driver.clock import DriverClocks
 from penstock.driver.collecting import Collector, Rows
 from penstock.driver.committing import Committer, CommittingSink
@@ -271,11 +272,14 @@ class EpochDriver:
         """
         epoch = self._trigger(batch, spark_log, ends_input, log_index)
         collected = self._collect(epoch)
-        decided = self._decide(epoch, collected)
+        with collection_paused():
+            decided = self._decide(epoch, collected)
         committing = self._commit_before_checkpoint(decided)
-        published = self._publish(epoch, collected, decided)
+        with collection_paused():
+            published = self._publish(epoch, collected, decided)
         committing += self._commit(epoch, collected, decided)
-        return self._account(collected, published, committing)
+        with collection_paused():
+            return self._account(collected, published, committing)
 
     def _trigger(
         self, batch: int | None, spark_log: dict[str, bytes], ends_input: bool, log_index: dict[str, int] | None
