@@ -10,6 +10,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -18,7 +19,9 @@ import msgspec
 from bench.scale.size import OPERATORS, SLOTS, Size, groups_of
 from bench.scale.storage import CountingStorage
 from bench.scale.tasks import SimulatedTasks
+from penstock.checkpoint import manifest_chain
 from penstock.checkpoint.manifest_chain import ManifestChain
+from penstock.common.garbage import collection_paused
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.driver_sinks import CollectSink
 from penstock.datastream import StreamExecutionEnvironment
@@ -35,7 +38,9 @@ from penstock.graph.physical import PhysicalGraph
 
 SWEEP = 16
 """Epochs between two sweeps of the housekeeping: what it costs is the mean over these."""
-WARM_UP = 32
+WARM_UP = 24
+_RESTART_EVERY = 4
+"""Epochs between two restarts of an executor: how many deltas follow the bases depends on the epoch."""
 """Enough that every block has a base and old files are removed, if the epochs change enough for a base."""
 
 
@@ -53,9 +58,9 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Names that listings returned."""
     collected_bytes: float
     """Reports and metrics that reached the driver."""
-    restart_bytes: int
+    restart_bytes: float
     """Size of the manifests and state files that one executor with empty disks reads."""
-    restart_manifests_bytes: int
+    restart_manifests_bytes: float
     restart_cpu_ms: float
     """CPU time of one such executor to find these files, without reading the state."""
     snapshot_ms: float
@@ -145,8 +150,19 @@ class SimulatedJob:
         """Return what the driver pushes to the service."""
         return encode(self._observer.snapshot(self._job))
 
-    def restart(self) -> None:
-        """Find and read the state of the first `SLOTS` subtasks of each operator, as an executor without replicas."""
+    def restarted(self) -> tuple[float, Counter[str]]:
+        """Find the state of some subtasks as an executor without replicas. Return its CPU seconds and what it read."""
+        manifest_chain.forget_manifests()
+        counts, self.storage.counts = self.storage.counts, Counter()
+        began = time.process_time()
+        # Workers raise the thresholds of Python's collector.
+        with collection_paused():
+            self._restart()
+        took = time.process_time() - began
+        read, self.storage.counts = self.storage.counts, counts
+        return took, read
+
+    def _restart(self) -> None:
         for chain in self.graph.chains:
             if chain.source_uid is not None:
                 continue
@@ -161,39 +177,40 @@ class SimulatedJob:
 def measure(size: Size, directory: str, warm_up: int = WARM_UP, epochs: int = SWEEP, profile: bool = False) -> Figures:
     """Run `warm_up` epochs and measure the next ones."""
     job = SimulatedJob(size, directory)
-    counts, tasks = job.storage.counts, job.tasks
+    tasks = job.tasks
     before = _resident()
     for _ in range(warm_up):
         job.epoch()
-    counts.clear()
-    tasks.cpu_s = 0.0
-    began = time.process_time()
+    counts = job.storage.counts = Counter()
+    tasks.cpu_s = cpu = restart = 0.0
+    restarts: Counter[str] = Counter()
     with cProfile.Profile() if profile else nullcontext() as profiler:
-        for _ in range(epochs):
+        for number in range(epochs):
+            began = time.process_time()
             job.epoch()
-    cpu = time.process_time() - began - tasks.cpu_s
+            cpu += time.process_time() - began
+            if number % _RESTART_EVERY == 0:
+                took, read = job.restarted()
+                restart += took
+                restarts += read
+    cpu -= tasks.cpu_s
     if profiler is not None:
         pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(30)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
-    created, listed, manifests = counts["created"], counts["listed"], counts["manifest bytes"]
-    counts.clear()
-    began = time.process_time()
-    job.restart()
-    restart = time.process_time() - began
-    read = counts["bytes read"]
     began = time.process_time()
     snapshot = job.snapshot()
     took = time.process_time() - began
+    times = len(range(0, epochs, _RESTART_EVERY))
     return Figures(
         cpu_ms=cpu / epochs * 1000,
-        manifest_bytes=manifests / epochs,
+        manifest_bytes=counts["manifest bytes"] / epochs,
         memory_bytes=memory,
-        files=created / epochs,
-        listed=listed / epochs,
+        files=counts["created"] / epochs,
+        listed=counts["listed"] / epochs,
         collected_bytes=tasks.collected_bytes,
-        restart_bytes=read,
-        restart_manifests_bytes=counts["manifest bytes read"],
-        restart_cpu_ms=restart * 1000,
+        restart_bytes=restarts["bytes read"] / times,
+        restart_manifests_bytes=restarts["manifest bytes read"] / times,
+        restart_cpu_ms=restart / times * 1000,
         snapshot_ms=took * 1000,
         snapshot_bytes=len(snapshot),
     )

@@ -43,6 +43,12 @@ def stored_types(snapshot: OperatorSnapshot) -> dict[str, StoredType]:
     return {name: StoredType(schema, migrations.get(name, ())) for name, schema in snapshot.states.items()}
 
 
+def forget_manifests() -> None:
+    """Empty the caches, as in a new process."""
+    _manifests.clear()
+    _wanted_manifests.clear()
+
+
 class ManifestChain:
     """Created per task; reads manifests and deltas from storage as replicas need them."""
 
