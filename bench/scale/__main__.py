@@ -42,6 +42,8 @@ QUANTITIES: dict[str, Callable[[Figures], float]] = {
     "restarted executor, CPU ms": lambda figures: figures.restart_cpu_ms,
     "snapshot, CPU ms": lambda figures: figures.snapshot_ms,
 }
+LIMITED = tuple(name for name in QUANTITIES if not name.startswith("snapshot"))
+"""A snapshot is no part of an epoch, and takes too short to be measured well."""
 DRAWN = tuple(name for name in QUANTITIES if name.startswith(("driver", "manifest", "files", "restarted executor, MB")))
 
 
@@ -95,7 +97,10 @@ def _of_axis(axis: str, sizes: tuple[int, ...], measured: dict[Size, Figures], r
         growth = Growth(sizes, values)
         table.add_row(quantity, *(f"{value:,.3g}" if value < 100 else f"{value:,.0f}" for value in values),
                       f"{growth.exponent:.2f}")  # fmt: skip
-        rows.add(f"{quantity}: growth with {name}", f"{growth.exponent:.2f}", f"≤ {LIMIT}", growth.exponent <= LIMIT)
+        if quantity in LIMITED:
+            rows.add(
+                f"{quantity}: growth with {name}", f"{growth.exponent:.2f}", f"≤ {LIMIT}", growth.exponent <= LIMIT
+            )
         if quantity in DRAWN:
             panels.append(Panel(quantity, name, Curve(sizes, values, growth)))
     Console(width=160).print(table)
