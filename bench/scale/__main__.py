@@ -43,7 +43,7 @@ QUANTITIES: dict[str, Callable[[Figures], float]] = {
     "snapshot, CPU ms": lambda figures: figures.snapshot_ms,
 }
 LIMITED = tuple(name for name in QUANTITIES if not name.startswith("snapshot"))
-"""A snapshot is no part of an epoch, and takes too short to be measured well."""
+"""Not a snapshot: it does not belong to an epoch, and takes too short to be measured well."""
 DRAWN = tuple(name for name in QUANTITIES if name.startswith(("driver", "manifest", "files", "restarted executor, MB")))
 
 
