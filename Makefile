@@ -19,7 +19,7 @@ BASE ?= HEAD~1
 LINE ?= keys-100000
 PAIRS ?= 5
 
-.PHONY: help install run test test-plain test-spark test-long coverage lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-service bench-pairs chaos soak fuzz compatibility reference graph docs clean java browser
+.PHONY: help install run test test-plain test-spark test-long coverage lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-service bench-scale bench-pairs chaos soak fuzz compatibility reference graph docs clean java browser
 
 help:
 	@echo 'make install   set up $(VENV), and Java if it is missing'
@@ -38,6 +38,7 @@ help:
 	@echo 'make soak      run a job for many short epochs and check that memory and disk use do not grow; EPOCHS=5000 CHECK=1'
 	@echo 'make bench-io  measure the cost of file and PostgreSQL sinks'
 	@echo 'make bench-service  measure a service with 50 jobs that 200 clients poll'
+	@echo 'make bench-scale  measure how the cost of the driver grows with a job, without Spark'
 	@echo 'make bench-pairs  compare one line of the benchmark on two revisions; BASE=main~10 LINE=keys-100000 PAIRS=5'
 	@echo 'make fuzz      damage a savepoint in many ways and check that each is rejected; MUTATIONS=10000'
 	@echo 'make compatibility   regenerate docs/migrate/compatibility.md from PyFlink and the code'
@@ -101,6 +102,9 @@ bench-io: $(STAMP)
 
 bench-service: $(STAMP)
 	$(PY) -m bench.service $(if $(CHECK),--check)
+
+bench-scale: $(STAMP)
+	$(PY) -m bench.scale $(if $(CHECK),--check) $(ARGS)
 
 bench-pairs: $(STAMP)
 	$(PY) -m bench.pairs --base $(BASE) --line $(LINE) --pairs $(PAIRS) $(if $(CHECK),--check)

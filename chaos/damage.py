@@ -84,25 +84,17 @@ def needed_files(storage: Storage, known: dict[int, Manifest] | None = None) -> 
         return []
     known = {} if known is None else known
     newest, _ = found
-    oldest = min(
-        (
-            newest.bases[uid][block].id if block in newest.bases.get(uid, {}) else 0
-            for uid in newest.keyed()
-            for block in newest.bases.get(uid, {}).keys() | newest.since_base.get(uid, {}).keys()
-        ),
-        default=newest.id,
-    )
+    based = {uid: _based(newest, uid) for uid in newest.blocks}
+    oldest = min((checkpoint for groups in based.values() for checkpoint in groups.values()), default=newest.id)
     names = [manifest_name(newest.id)]
     manifest = newest
     deltas: list[str] = []
     while True:
         for uid, snapshot in manifest.operators.items():
-            bases = newest.bases.get(uid, {})
             for delta in snapshot.deltas:
-                # Deltas that are included in a block's base are not read.
-                if delta.inline is None and any(
-                    block not in bases or bases[block].id < manifest.id for block in delta.blocks
-                ):
+                groups = [group for block in delta.blocks for group in manifest.blocks[uid].groups(block)]
+                # Deltas that are included in a base of all their blocks are not read.
+                if delta.inline is None and any(based[uid].get(group, 0) < manifest.id for group in groups):
                     deltas.append(delta.name)
         # The parent of the newest manifest is always read.
         if not manifest.parent or (manifest.id <= oldest + 1 and manifest is not newest):
@@ -113,6 +105,15 @@ def needed_files(storage: Storage, known: dict[int, Manifest] | None = None) -> 
             known[number] = load(storage, number)[0]
         manifest = known[number]
     return names + deltas + sorted({base.name for each in newest.bases.values() for base in each.values() if base.name})
+
+
+def _based(manifest: Manifest, uid: str) -> dict[int, int]:
+    """Return the checkpoint of the base of each key group; 0 for one that has changed and has no base."""
+    changed = [manifest.blocks[uid].groups(block) for block in manifest.since_base.get(uid, {})]
+    based = {group: 0 for groups in changed for group in groups}
+    for first, base in manifest.bases.get(uid, {}).items():
+        based |= dict.fromkeys(range(first, base.end), base.id)
+    return based
 
 
 def choose_needed(lineage: Path, dice: random.Random) -> tuple[Path, str]:

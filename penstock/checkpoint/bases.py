@@ -11,14 +11,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import msgspec
+from msgspec.structs import replace
 
+from penstock.checkpoint.base_runs import BaseRuns, Part
 from penstock.checkpoint.expiry import left_out_of_bases
 from penstock.checkpoint.manifest import BaseHandle, Manifest, Version, load
 from penstock.checkpoint.manifest_chain import ManifestChain
-from penstock.graph.physical import PhysicalGraph
+from penstock.state.blocks import FEWEST, Blocks
 from penstock.state.entries import state_id
 from penstock.state.files import GroupChanges, merge_changes, read_changes, write_changes
-from penstock.state.key_groups import block_count, block_range
 from penstock.state.replica import StateHistory
 from penstock.state.storage import Storage
 
@@ -36,21 +37,22 @@ def base_folder(number: int) -> str:
 
 
 class Block(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """A block of an operator's state, and the number of the operator's key groups."""
+    """A block of an operator's state."""
 
     uid: str
     number: int
-    max_parallelism: int
+    blocks: Blocks
+    """All blocks of the operator."""
+
+    @property
+    def groups(self) -> range:
+        """The key groups of the block."""
+        return self.blocks.groups(self.number)
 
 
-def keyed_blocks(graph: PhysicalGraph) -> list[Block]:
-    """Return all blocks of all keyed operators."""
-    return [
-        Block(uid=chain.operators[0].uid, number=number, max_parallelism=chain.max_parallelism)
-        for chain in graph.chains
-        if chain.operators and chain.operators[0].keyed
-        for number in range(block_count(chain.max_parallelism))
-    ]
+def all_blocks(uid: str, blocks: Blocks) -> list[Block]:
+    """Return the blocks of an operator."""
+    return [Block(uid=uid, number=number, blocks=blocks) for number in blocks.numbers]
 
 
 def merge_block(storage: Storage, version: Version, block: Block, into: Storage | None = None) -> BaseHandle:
@@ -58,26 +60,25 @@ def merge_block(storage: Storage, version: Version, block: Block, into: Storage 
 
     `into` is the savepoint that the base is for, if any; otherwise it belongs to the lineage.
     """
-    groups = block_groups(ManifestChain(storage, version), block.uid, block.number, block.max_parallelism)
+    groups = block_groups(ManifestChain(storage, version), block.uid, block.groups)
     expired = left_out_of_bases(load(storage, version.id, version.digest)[0], block.uid)
     if expired is not None:
         groups = map(expired.rest, groups)
     with tempfile.TemporaryFile(prefix="penstock-base-") as file:
         written = write_changes((group for group in groups if group.entries), file)
         if not written.entries:
-            return BaseHandle(id=version.id, name="", size=0)
+            return BaseHandle(id=version.id, name="", size=0, end=block.groups.stop)
         name = f"{base_folder(version.id) if into is None else SAVED_STATE}/{written.digest}.arrow"
         file.seek(0)
         (storage if into is None else into).write_file(name, file)
-        return BaseHandle(id=version.id, name=name, size=written.size)
+        return BaseHandle(id=version.id, name=name, size=written.size, end=block.groups.stop)
 
 
-def block_groups(history: StateHistory, uid: str, block: int, max_parallelism: int) -> Iterator[GroupChanges]:
-    """Yield a block's complete state at the wanted version, as changes to an empty replica, one key group at a time to
-    limit memory."""
-    groups = block_range(block, max_parallelism)
-    steps = history.steps(uid, block, None) or []
-    streams = [read_changes(step.data, groups, name=step.name) for step in steps]
+def block_groups(history: StateHistory, uid: str, groups: range) -> Iterator[GroupChanges]:
+    """Yield the complete state of the key groups of a block at the wanted version, as changes to an empty replica, one
+    key group at a time to limit memory."""
+    steps = history.steps(uid, groups, None) or []
+    streams = [read_changes(step.data, step.groups, name=step.name) for step in steps]
     heads = [next(stream, None) for stream in streams]
     while True:
         group = min((head.group for head in heads if head is not None), default=None)
@@ -94,27 +95,32 @@ def block_groups(history: StateHistory, uid: str, block: int, max_parallelism: i
 def due(last: Manifest, blocks: list[Block], at_least: int) -> list[Block]:
     """Return the blocks that need a new base, those that a new replica would gain most from first.
 
-    A block needs one if its deltas since the last base exceed both twice the base and `at_least` bytes, or if the
-    base is more than `LONGEST_WALK` checkpoints old.
+    A block needs one if its deltas since the last base exceed both twice the base and its part of `at_least` bytes, or
+    if the base is more than `LONGEST_WALK` checkpoints old. `at_least` is for a sixteenth of the operator: for each of
+    many blocks, it would make walks longer the more subtasks the operator has.
     """
     found = []
+    runs = _runs(last)
     for block in blocks:
         since = last.since_base.get(block.uid, {}).get(block.number, 0)
-        if not since and not expires(last, block):
+        if not since and not expires(last, block, runs[block.uid]):
             continue
-        base = last.bases.get(block.uid, {}).get(block.number)
-        size = 0 if base is None else base.size
-        behind = last.id - (0 if base is None else base.id)
-        if since > max(2 * size, at_least) or behind > LONGEST_WALK:
+        bases = [part.base for part in runs[block.uid].parts(block.groups)]
+        size = sum(base.size for base in bases if base is not None)
+        behind = last.id - min(0 if base is None else base.id for base in bases)
+        least = at_least * FEWEST // max(block.blocks.count, FEWEST)
+        if since > max(2 * size, least) or behind > LONGEST_WALK:
             found.append((since / (size + 1), block))
     found.sort(key=lambda each: -each[0])
     return [block for _, block in found]
 
 
-def expires(last: Manifest, block: Block) -> bool:
-    """Return whether a new base of an unchanged block could omit expired entries."""
-    base = last.bases.get(block.uid, {}).get(block.number)
-    return base is not None and bool(base.name) and left_out_of_bases(last, block.uid) is not None
+def expires(last: Manifest, block: Block, runs: BaseRuns | None = None) -> bool:
+    """Return whether a new base of an unchanged block could omit expired entries. `runs`: the operator's bases."""
+    if left_out_of_bases(last, block.uid) is None:
+        return False
+    runs = runs or BaseRuns(last.bases.get(block.uid, {}))
+    return any(base is not None and base.name for _, base in runs.parts(block.groups))
 
 
 def carried_on(
@@ -125,25 +131,38 @@ def carried_on(
     A block that has not changed since its base has the same base at `last`; the handle is moved there when the walk to
     it gets long.
     """
-    bases = {uid: dict(handles) for uid, handles in last.bases.items()}
+    runs = _runs(last)
+    newer: dict[str, dict[int, BaseHandle]] = {}
     for block in blocks:
         handle = merged.get(block)
-        if handle is None and block.number not in last.since_base.get(block.uid, {}):
-            before = last.bases.get(block.uid, {}).get(block.number, BaseHandle(id=0, name="", size=0))
-            if (last.id - before.id > longest_walk and not expires(last, block)) or not before.name:
-                handle = BaseHandle(id=last.id, name=before.name, size=before.size)
         if handle is not None:
-            bases.setdefault(block.uid, {})[block.number] = handle
-    return bases
+            newer.setdefault(block.uid, {})[block.groups.start] = handle
+        elif block.number not in last.since_base.get(block.uid, {}):
+            parts = runs[block.uid].parts(block.groups)
+            if not any(base is not None and base.name for _, base in parts):
+                parts = [Part(block.groups, None)]
+            for groups, base in parts:
+                base = base or BaseHandle(id=0, name="", size=0)
+                far = last.id - base.id > longest_walk
+                if not base.name or (far and not expires(last, block, runs[block.uid])):
+                    moved = replace(base, id=last.id, end=groups.stop)
+                    newer.setdefault(block.uid, {})[groups.start] = moved
+    return last.bases | {uid: runs[uid].replaced(handles) for uid, handles in newer.items()}
 
 
 def oldest_walk(manifest: Manifest) -> int:
     """Return the checkpoint below which replicas at `manifest` need no manifests."""
     ids = [base.id for handles in manifest.bases.values() for base in handles.values()]
-    changed = [
-        0 for uid, blocks in manifest.since_base.items() for block in blocks if block not in manifest.bases.get(uid, {})
-    ]
-    return min([*ids, *changed], default=manifest.id)
+    runs = _runs(manifest)
+    for uid, changed in manifest.since_base.items():
+        if not all(runs[uid].cover(manifest.blocks[uid].groups(block)) for block in changed):
+            return 0
+    return min(ids, default=manifest.id)
+
+
+def _runs(manifest: Manifest) -> dict[str, BaseRuns]:
+    uids = manifest.bases.keys() | manifest.blocks.keys()
+    return {uid: BaseRuns(manifest.bases.get(uid, {})) for uid in uids}
 
 
 def largest_state(storage: Storage, bases: list[BaseHandle], states: Iterable[str]) -> str:

@@ -7,20 +7,24 @@ changes are found by walking the chain, so its size depends on the changes and n
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import msgspec
 
+from penstock.common.options.program import MOST_KEY_GROUPS
 from penstock.errors import PenstockError
 from penstock.runtime.event_time import OperatorTime
 from penstock.runtime.report import DeltaHandle
+from penstock.state.blocks import Blocks
 from penstock.state.files import RESTORE
 from penstock.state.shares import GROUPED, Shares
 from penstock.state.storage import AlreadyPublished, Storage
 from penstock.state.ttl import Form
 
-FORMAT = 3
-READABLE = (2, 3)
-"""Before format 3, types of states had no versions."""
+FORMAT = 4
+READABLE = (2, 3, 4)
+"""Before format 3, types of states had no versions. Before format 4, every operator had the same blocks, and bases were
+listed by block."""
 
 
 class Fenced(PenstockError):
@@ -50,7 +54,7 @@ class NotRestorable(PenstockError):
     retryable = False
 
 
-class Committable(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class Committable(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
     uid: str
     subtask: int
     payload: bytes
@@ -84,14 +88,21 @@ class OperatorSnapshot(msgspec.Struct, array_like=True, frozen=True, kw_only=Tru
         return grouped or bool(self.states or self.timers)
 
 
-class BaseHandle(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """The complete state of one block at one checkpoint, where a walk down the chain can stop."""
+class BaseHandle(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
+    """The complete state of a run of key groups at one checkpoint, where a walk down the chain can stop.
+
+    The run is that of a block at the time of the merge, or what later bases have left of it. The file can therefore
+    contain other key groups, which count no longer.
+    """
 
     id: int
     """The checkpoint of this state."""
     name: str
-    """Empty if the block was empty."""
+    """Empty if the key groups were empty."""
     size: int
+    """Bytes of these key groups; an estimate if the file contains others."""
+    end: int = 0
+    """The key group after the last one. The first one is its key in `Manifest.bases`."""
 
 
 class Manifest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -117,7 +128,7 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     log_index: dict[str, int]
     """Every file of Spark's log that a restart from here needs, with the manifest that holds it."""
     bases: dict[str, dict[int, BaseHandle]]
-    """The bases that later manifests build on, by operator uid and block."""
+    """The bases that later manifests build on, by operator uid and first key group. They do not overlap."""
     since_base: dict[str, dict[int, int]]
     """Bytes of the deltas since the block's base, by operator uid and block; blocks without deltas are left out."""
     times: dict[str, OperatorTime] = {}
@@ -128,6 +139,8 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """The claimed savepoint that this lineage started from and must remove, by id and path; None once removed."""
     rescaled: dict[str, tuple[int, int]] = {}
     """The rescales in force, by uid of a task's first operator: the program's parallelism, and the current one."""
+    blocks: dict[str, Blocks] = {}
+    """The blocks of keyed operators in this epoch, by uid: those of its deltas, timers and `since_base`."""
 
     def state_bytes(self, uid: str) -> int:
         """Return the bytes stored for an operator: its bases and the deltas since."""
@@ -153,8 +166,15 @@ class Version(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     digest: bytes
 
 
+class _Head(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """The part of a manifest that stays the same in every format."""
+
+    format: Any = None
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Manifest).decode
+_decode_head = msgspec.msgpack.Decoder(_Head).decode
 encode_version = msgspec.msgpack.Encoder().encode
 decode_version = msgspec.msgpack.Decoder(Version).decode
 
@@ -206,15 +226,16 @@ def load(storage: Storage, number: int, digest: bytes | None = None) -> tuple[Ma
             fix=RESTORE,
         )
     try:
-        head = msgspec.msgpack.decode(body)
-        version = head[0] if isinstance(head, list) and head else None
+        version = _format_of(body)
         if version not in READABLE:
             raise BadManifest(
                 f"{name} in {storage.where}, checkpoint {number}, has format {version!r}; this version of Penstock "
-                f"reads formats {' and '.join(map(str, READABLE))}.",
+                f"reads formats {READABLE[0]} to {FORMAT}.",
                 fix="Run the version that wrote it, or a newer one. Nothing was changed.",
             )
         manifest = _decode(body)
+        if version < 4:
+            manifest = _with_blocks(manifest)
     except (msgspec.DecodeError, ValueError, RecursionError, MemoryError) as error:
         raise BadManifest(f"{name} in {storage.where} cannot be read: {error}", fix=RESTORE) from None
     if manifest.id != number:
@@ -222,6 +243,35 @@ def load(storage: Storage, number: int, digest: bytes | None = None) -> tuple[Ma
             f"{name} in {storage.where} holds checkpoint {manifest.id}: it was renamed or copied.", fix=RESTORE
         )
     return manifest, Version(id=number, digest=found)
+
+
+def _format_of(body: bytes) -> Any:
+    """Return the format of a manifest without decoding the rest, or None if it is something else."""
+    try:
+        return _decode_head(body).format
+    except msgspec.ValidationError:
+        return None
+
+
+def _with_blocks(manifest: Manifest) -> Manifest:
+    """Return a manifest of an earlier format in the current one."""
+    known = {uid: each.max_parallelism for uid, each in manifest.operators.items()}
+    keyed = manifest.keyed() | {uid for uid, each in manifest.operators.items() if each.deltas or each.timers}
+    blocks: dict[str, Blocks] = {}
+    bases: dict[str, dict[int, BaseHandle]] = {}
+    since_base: dict[str, dict[int, int]] = {}
+    for uid in sorted(keyed):
+        if not known.get(uid):
+            # An operator that has neither states nor timers any more, and so no entries.
+            bases[uid] = {0: BaseHandle(id=manifest.id, name="", size=0, end=MOST_KEY_GROUPS)}
+            continue
+        laid = blocks[uid] = Blocks.before_format_4(known[uid])
+        bases[uid] = {
+            laid.groups(block).start: msgspec.structs.replace(base, end=laid.groups(block).stop)
+            for block, base in sorted(manifest.bases.get(uid, {}).items())
+        }
+        since_base[uid] = manifest.since_base.get(uid, {})
+    return msgspec.structs.replace(manifest, format=FORMAT, blocks=blocks, bases=bases, since_base=since_base)
 
 
 def latest(storage: Storage) -> tuple[Manifest, Version] | None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from typing import NamedTuple
 
-from msgspec.structs import replace
+import pyarrow as pa
 
+from penstock.checkpoint.base_runs import BaseRuns
 from penstock.checkpoint.expiry import kept_by_compaction
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot, Version, decode_version, encode_version, load
 from penstock.checkpoint.redistribution import reported_by, share_of, to_be_shared
+from penstock.checkpoint.walked_manifest import WalkedManifest
 from penstock.common.options.state import TRANSFER_THREADS
 from penstock.runtime.event_time import Times
+from penstock.state.blocks import Blocks, first_times
 from penstock.state.replica import ReplayStep, StaleAttempt
 from penstock.state.shares import Share, Shares
 from penstock.state.storage import MissingObject, Storage
@@ -21,20 +26,27 @@ from penstock.state.ttl import Form
 
 _CACHED_MANIFESTS = 600
 """More than the length of a walk to the oldest base: new replicas of all blocks walk the same manifests."""
+_CACHED_DELTAS = 200_000
+"""Deltas in these manifests. A delta takes about 300 bytes of memory, so that a process needs 60 MB at most."""
 _COMPACT_EVERY = 128
 """Checkpoints between two compactions of a replica, if state is cleaned up by compaction."""
-_manifests: OrderedDict[bytes, Manifest] = OrderedDict()
-"""Manifests by hash, per process: a worker that continues from epoch to epoch only reads the new one. Without operator
-state, because each manifest holds all of it."""
-_CACHED_STATES = 4
-_states: OrderedDict[bytes, dict[str, dict[str, Shares]]] = OrderedDict()
-"""Operator state by the hash of its manifest, only for manifests that tasks resume from."""
+_manifests: dict[bytes, WalkedManifest] = {}
+"""Manifests by hash, per process: a worker that continues from epoch to epoch only reads the new one."""
+_CACHED_WANTED = 4
+_wanted_manifests: OrderedDict[bytes, Manifest] = OrderedDict()
+"""Complete manifests by hash, only those that tasks resume from."""
 
 
 def stored_types(snapshot: OperatorSnapshot) -> dict[str, StoredType]:
     """Return the stored types of an operator's keyed states."""
     migrations = snapshot.migrations
     return {name: StoredType(schema, migrations.get(name, ())) for name, schema in snapshot.states.items()}
+
+
+def forget_manifests() -> None:
+    """Empty the caches, as in a new process."""
+    _manifests.clear()
+    _wanted_manifests.clear()
 
 
 class ManifestChain:
@@ -45,7 +57,7 @@ class ManifestChain:
         self._storage = storage
         self._wanted = wanted
         self._threads = threads
-        self._files: dict[str, ReplayStep] = {}
+        self._files: dict[str, tuple[str, bytes | pa.Buffer]] = {}
 
     @property
     def wanted(self) -> bytes | None:
@@ -77,38 +89,35 @@ class ManifestChain:
         )
 
     def _operator_states(self, uid: str) -> dict[str, Shares]:
-        wanted = self._wanted
-        if wanted is None:
-            return {}
-        states = _states.get(wanted.digest)
-        if states is None:
-            _manifests.pop(wanted.digest, None)
-            self._load(wanted)
-            states = _states[wanted.digest]
-        return states.get(uid, {})
-
-    def timers(self, uid: str) -> dict[str, dict[int, int]]:
         snapshot = self._snapshot(uid)
-        return {} if snapshot is None else snapshot.timers
+        return {} if snapshot is None else snapshot.operator_state
+
+    def timers(self, uid: str, blocks: Blocks) -> dict[str, dict[int, int]]:
+        snapshot = self._snapshot(uid)
+        if snapshot is None or not snapshot.timers:
+            return {}
+        assert self._wanted is not None
+        stored = self._complete(self._wanted).blocks[uid]
+        return {kind: first_times(least, stored, blocks) for kind, least in snapshot.timers.items()}
 
     def forms(self, uid: str) -> dict[str, Form]:
         snapshot = self._snapshot(uid)
         return {} if snapshot is None else snapshot.ttl
 
     def _snapshot(self, uid: str) -> OperatorSnapshot | None:
-        return None if self._wanted is None else self._load(self._wanted).operators.get(uid)
+        return None if self._wanted is None else self._complete(self._wanted).operators.get(uid)
 
     def times(self) -> Times:
-        return {} if self._wanted is None else self._load(self._wanted).times
+        return {} if self._wanted is None else self._complete(self._wanted).times
 
     def keep(self, uid: str, block: int) -> Callable[[bytes, bytes], bool] | None:
         wanted = self._wanted
         # Blocks take turns, so few are compacted in one epoch.
         if wanted is None or wanted.id % _COMPACT_EVERY != block % _COMPACT_EVERY:
             return None
-        return kept_by_compaction(self._load(wanted), uid)
+        return kept_by_compaction(self._complete(wanted), uid)
 
-    def steps(self, uid: str, block: int, position: bytes | None) -> list[ReplayStep] | None:
+    def steps(self, uid: str, groups: range, position: bytes | None) -> list[ReplayStep] | None:
         wanted = self._wanted
         assert wanted is not None
         current = None if position is None else decode_version(position)
@@ -117,66 +126,109 @@ class ManifestChain:
                 f"The replica of operator '{uid}' is at checkpoint {current.id}, but this task needs checkpoint "
                 f"{wanted.id}: a newer attempt of the job is running."
             )
-        steps: list[tuple[str, str] | ReplayStep] = []
+        last = self._complete(wanted)
+        stored = last.blocks.get(uid)
+        if stored is None or groups.start >= stored.max_parallelism:
+            # Nothing was ever stored. An operator without state can change its max parallelism.
+            return [] if current in (None, wanted) else None
+        groups = range(groups.start, min(groups.stop, stored.max_parallelism))
+        parts = BaseRuns(last.bases.get(uid, {})).parts(groups)
+        based = max((base.id for _, base in parts if base is not None), default=0)
+        if current is not None and current.id < based:
+            return None
+        steps: list[_Step] = []
         version = wanted
-        base = self._load(wanted).bases.get(uid, {}).get(block)
         while True:
             if current is not None and version.id <= current.id:
                 if version != current:
                     return None
                 break
-            if base is not None and version.id == base.id:
-                if current is not None:
-                    return None
-                if base.name:
-                    steps.append((base.name, f"the base of checkpoint {base.id} for operator '{uid}'"))
+            # Deltas change only the parts whose base is older.
+            changed = [part for part, base in parts if base is None or base.id < version.id]
+            if not changed:
                 break
-            manifest = self._load(version)
-            snapshot = manifest.operators.get(uid)
-            if snapshot is not None:
-                for delta in reversed(snapshot.deltas):
-                    if block in delta.blocks:
-                        inline = delta.inline
-                        whose = f"the delta of checkpoint {version.id} for operator '{uid}'"
-                        steps.append((delta.name, whose) if inline is None else ReplayStep(delta.name, inline))
+            manifest = self._walked(version)
+            steps += reversed(_deltas(manifest, uid, changed))
             if not manifest.parent:
                 if current is not None:
                     return None
                 break
             version = Version(id=version.id - 1, digest=manifest.parent)
+        for part, base in parts:
+            if current is None and base is not None and base.name:
+                steps.append(_Step(base.name, f"the base of checkpoint {base.id} for operator '{uid}'", part))
         steps.reverse()
         return self._fetched(steps)
 
-    def _fetched(self, steps: list[tuple[str, str] | ReplayStep]) -> list[ReplayStep]:
-        def fetch(step: tuple[str, str] | ReplayStep) -> ReplayStep:
-            return step if isinstance(step, ReplayStep) else self._read(*step)
+    def _fetched(self, steps: list[_Step]) -> list[ReplayStep]:
+        def fetch(step: _Step) -> ReplayStep:
+            if step.inline is not None:
+                return ReplayStep(step.name, step.inline, step.groups)
+            named, data = self._read(step.name, step.whose)
+            return ReplayStep(named, data, step.groups)
 
-        files = sum(1 for step in steps if not isinstance(step, ReplayStep))
-        if self._storage.far and files > 1 and self._threads > 1:
-            with ThreadPoolExecutor(min(self._threads, files)) as pool:
+        files = {step.name for step in steps if step.inline is None}
+        if self._storage.far and len(files) > 1 and self._threads > 1:
+            with ThreadPoolExecutor(min(self._threads, len(files))) as pool:
                 return list(pool.map(fetch, steps))
         return list(map(fetch, steps))
 
-    def _load(self, version: Version) -> Manifest:
-        manifest = _manifests.get(version.digest)
+    def _complete(self, wanted: Version) -> Manifest:
+        """Return the manifest that the task resumes from."""
+        manifest = _wanted_manifests.get(wanted.digest)
         if manifest is None:
-            manifest, _ = load(self._storage, version.id, version.digest)
-            if version == self._wanted:
-                _states[version.digest] = {uid: each.operator_state for uid, each in manifest.operators.items()}
-                if len(_states) > _CACHED_STATES:
-                    _states.popitem(last=False)
-            bare = {uid: replace(each, operator_state={}) for uid, each in manifest.operators.items()}
-            manifest = _manifests[version.digest] = replace(manifest, operators=bare)
-            if len(_manifests) > _CACHED_MANIFESTS:
-                _manifests.popitem(last=False)
+            manifest, _ = load(self._storage, wanted.id, wanted.digest)
+            _wanted_manifests[wanted.digest] = manifest
+            if len(_wanted_manifests) > _CACHED_WANTED:
+                _wanted_manifests.popitem(last=False)
+            _cache(wanted.digest, manifest)
         return manifest
 
-    def _read(self, name: str, whose: str) -> ReplayStep:
-        step = self._files.get(name)
-        if step is None:
+    def _walked(self, version: Version) -> WalkedManifest:
+        manifest = _manifests.get(version.digest)
+        if manifest is None:
+            manifest = _cache(version.digest, load(self._storage, version.id, version.digest)[0])
+        return manifest
+
+    def _read(self, name: str, whose: str) -> tuple[str, bytes | pa.Buffer]:
+        """Return a file and its name for error messages."""
+        file = self._files.get(name)
+        if file is None:
             try:
                 data = self._storage.view(name)
             except MissingObject:
                 raise MissingObject(name, self._storage.where, whose) from None
-            step = self._files[name] = ReplayStep(f"'{name}', {whose}, in {self._storage.where}", data)
-        return step
+            file = self._files[name] = f"'{name}', {whose}, in {self._storage.where}", data
+        return file
+
+
+class _Step(NamedTuple):
+    """A delta or base before it is read."""
+
+    name: str
+    whose: str
+    groups: Container[int]
+    inline: bytes | None = None
+
+
+def _deltas(manifest: WalkedManifest, uid: str, changed: list[range]) -> list[_Step]:
+    """Return the deltas of a checkpoint that might change these key groups of an operator, in order."""
+    found = manifest.deltas(uid, changed)
+    if not found:
+        return []
+    groups: Container[int] = changed[0] if len(changed) == 1 else frozenset(chain.from_iterable(changed))
+    whose = f"the delta of checkpoint {manifest.id} for operator '{uid}'"
+    return [_Step(delta.name, whose, groups, delta.inline) for delta in found]
+
+
+def _cache(digest: bytes, manifest: Manifest) -> WalkedManifest:
+    """Cache what a walk needs of a manifest. The copy makes it safe to call from several threads."""
+    walked = _manifests[digest] = WalkedManifest(manifest)
+    cached = _manifests.copy()
+    deltas = sum(each.count for each in cached.values())
+    while len(cached) > _CACHED_MANIFESTS or deltas > _CACHED_DELTAS:
+        # A walk begins with the newest manifest, so the newest ones stay. Those of a lineage that has ended go first.
+        oldest = min(cached, key=lambda each: (cached[each].lineage == walked.lineage, cached[each].id))
+        deltas -= cached.pop(oldest).count
+        _manifests.pop(oldest, None)
+    return walked

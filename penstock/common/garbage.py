@@ -1,13 +1,30 @@
-"""Run the garbage collector at a known rate, independent of the thresholds the program has set."""
+"""Run the garbage collector at a known rate, or not at all for a moment, whatever thresholds the program has set."""
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 _LEAST_RATIO = 100
 """After a collection of one second, wait at least 100 seconds: collections take at most 1 % of the time."""
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Collect no garbage inside the context, for work that creates many objects and no cycles.
+
+    While thousands of objects are created and kept, Python visits all that are alive over and over: decoding the
+    reports of 5,000 tasks took 13 µs each instead of 4.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class GarbageCollector:

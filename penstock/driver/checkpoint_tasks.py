@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from penstock.checkpoint.manifest import Manifest
 from penstock.driver.job_snapshot import CheckpointSummary, TaskCheckpoint
@@ -11,7 +11,8 @@ from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.metrics import TaskMetrics
 from penstock.runtime.plan import Chain
 from penstock.runtime.report import Report
-from penstock.state.key_groups import block_range, blocks_of_range, range_of_subtask
+from penstock.state.blocks import intersection
+from penstock.state.key_groups import owner_of, range_of_subtask
 
 
 def completed_tasks(
@@ -122,19 +123,21 @@ def _state_by_subtask(chain: Chain, subtasks: int, manifest: Manifest) -> list[i
             # Spark can read a source in more tasks than its parallelism.
             for number, elements in enumerate(state.by_subtask):
                 shares[number % subtasks] += sum(map(len, elements))
-        blocks = {block: base.size for block, base in manifest.bases.get(operator.uid, {}).items()}
-        for block, size in manifest.since_base.get(operator.uid, {}).items():
-            blocks[block] = blocks.get(block, 0) + size
-        if not blocks:
-            continue
         most = chain.max_parallelism
-        for number in range(subtasks):
-            owned = range_of_subtask(number, subtasks, most)
-            for block in blocks_of_range(owned.start, owned.stop, most):
-                groups = block_range(block, most)
-                common = min(owned.stop, groups.stop) - max(owned.start, groups.start)
-                shares[number] += blocks.get(block, 0) * common / len(groups)
+        for groups, size in _sizes(operator.uid, manifest):
+            for number in range(owner_of(groups.start, subtasks, most), owner_of(groups.stop - 1, subtasks, most) + 1):
+                common = intersection(range_of_subtask(number, subtasks, most), groups)
+                shares[number] += size * len(common) / len(groups)
     return _whole(shares)
+
+
+def _sizes(uid: str, manifest: Manifest) -> Iterator[tuple[range, int]]:
+    """Yield the bytes of the bases of an operator and of the deltas since, with the key groups that they belong to."""
+    for first, base in manifest.bases.get(uid, {}).items():
+        if base.size:
+            yield range(first, base.end), base.size
+    for block, size in manifest.since_base.get(uid, {}).items():
+        yield manifest.blocks[uid].groups(block), size
 
 
 def _whole(shares: list[float]) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from penstock.common.garbage import collection_paused
 from penstock.driver.clock import DriverClocks
 from penstock.driver.coordinator import (
     Abort,
@@ -83,13 +84,15 @@ class Collector:
         handle, ticks = self._coordinator.handle, self._clocks.ticks
         measured: list[TaskMetrics] = []
         try:
-            for kind, payload in run():
-                if kind == REPORT:
-                    handle(Acknowledge(decode_report(payload), ticks()))
-                elif kind == FAILURE:
-                    handle(Decline(epoch, decode_failure(payload), ticks()))
-                elif kind == METRICS:
-                    measured.append(decode_metrics(payload))
+            rows = run()
+            with collection_paused():
+                for kind, payload in rows:
+                    if kind == REPORT:
+                        handle(Acknowledge(decode_report(payload), ticks()))
+                    elif kind == FAILURE:
+                        handle(Decline(epoch, decode_failure(payload), ticks()))
+                    elif kind == METRICS:
+                        measured.append(decode_metrics(payload))
         except TookTooLong:
             handle(Expire(epoch, ticks()))
         except EngineLost as lost:

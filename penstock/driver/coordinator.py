@@ -1,20 +1,20 @@
 """The checkpoint coordinator: a state machine without I/O. Events in, instructions out.
 
 One epoch is one checkpoint. It is TRIGGERED with the set of subtasks that must acknowledge it, each with a report.
-When all reports are in and the counts of every channel agree, its manifest can be published, which makes it COMPLETED.
+When all reports are in and both ends agree on every channel, its manifest can be published, which makes it COMPLETED.
 A failure makes it DECLINED and a timeout makes it EXPIRED; the same epoch can then be triggered again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NoReturn, overload
 
 from penstock.errors import PenstockError
-from penstock.runtime.report import ChannelCount, Report
-from penstock.runtime.rows import Failure, edge_of, producer_of
+from penstock.runtime.report import EdgeTotals, Report, summed
+from penstock.runtime.rows import Failure
 
 
 class CheckpointStatus(Enum):
@@ -137,7 +137,7 @@ class Coordinator:
         self._kept = keep
         self.current: CheckpointAttempt | None = None
         self.recent: list[CheckpointAttempt] = []
-        self._story: list[str] = []
+        self._story: deque[str] = deque(maxlen=31)
 
     @overload
     def handle(self, event: TriggerCheckpoint | Acknowledge | Decline | Expire) -> None: ...
@@ -147,7 +147,7 @@ class Coordinator:
     def handle(self, event: Published) -> CommitSinks: ...
     def handle(self, event: Event) -> Instruction | None:
         """Process an event and return the resulting instruction, if any. Raises InvalidTransition."""
-        self._story = [*self._story[-30:], repr(event)[:200]]
+        self._story.append(_outline(event))
         if isinstance(event, TriggerCheckpoint):
             self._trigger(event)
             return None
@@ -187,6 +187,8 @@ class Coordinator:
             completed = current.status is CheckpointStatus.COMPLETED
             if current.status is CheckpointStatus.TRIGGERED or event.epoch != current.epoch + completed:
                 self._invalid(event)
+            # Only the last attempt is asked for them, and a hundred attempts of a large job are much memory.
+            current.acknowledged_at, current.waiting_for = {}, set()
         self.current = CheckpointAttempt(event.epoch, event.at, set(event.subtasks), event.source_chains)
         self.recent = [*self.recent[-(self._kept - 1) :], self.current]
 
@@ -240,34 +242,47 @@ class Coordinator:
 
     def _invalid(self, event: Event) -> NoReturn:
         state = "no checkpoint" if self.current is None else f"{self.current.status.name} {self.current.epoch}"
-        raise InvalidTransition(f"{event!r} cannot happen in {state}. Recent events:\n" + "\n".join(self._story))
+        raise InvalidTransition(
+            f"{_outline(event)} cannot happen in {state}. Recent events:\n" + "\n".join(self._story)
+        )
+
+
+def _outline(event: Event) -> str:
+    """Return an event without the contents of reports and the list of subtasks, which grow with the job."""
+    match event:
+        case Acknowledge(report, at):
+            return f"Acknowledge(chain={report.chain}, subtask={report.subtask}, epoch={report.epoch}, at={at})"
+        case TriggerCheckpoint(epoch, at, subtasks):
+            return f"TriggerCheckpoint(epoch={epoch}, at={at}, subtasks={len(subtasks)})"
+    return repr(event)[:200]
 
 
 def _disagreement(reports: list[Report]) -> str | None:
-    """Describe the first channel whose sent and received counts differ over the epoch, or return None."""
-    sent = _counts(count for report in reports for count in report.sent)
-    received = _counts(count for report in reports for count in report.received)
-    if sent == received:
-        return None
-    for channel in sorted(sent.keys() | received.keys()):
-        if sent.get(channel) != received.get(channel):
-            edge, producer = edge_of(channel[0]), producer_of(channel[0])
-            return (
-                f"edge {edge}, producer {producer}: sent {sent.get(channel, 'nothing')} (buffers, records), "
-                f"received {received.get(channel, 'nothing')}"
-            )
+    """Describe the first edge whose channels differ between senders and receivers over the epoch, or return None.
+
+    The sums of fingerprints agree only if each channel does: its producer, target, counts and checksum.
+    """
+    sent = summed(totals for report in reports for totals in report.sent)
+    received = summed(totals for report in reports for totals in report.received)
+    for edge in sorted(sent.keys() | received.keys()):
+        if sent.get(edge) != received.get(edge):
+            return f"edge {edge}: sent {_described(sent.get(edge))}, received {_described(received.get(edge))}"
     return None
 
 
-def _counts(counts: Iterable[ChannelCount]) -> dict[tuple[int, int], tuple[int, int]]:
-    return {(count.channel, count.target): (count.buffers, count.records) for count in counts}
+def _described(totals: EdgeTotals | None) -> str:
+    if totals is None:
+        return "nothing"
+    return (
+        f"{totals.records} records in {totals.buffers} buffers over {totals.channels} channels "
+        f"(fingerprint {totals.fingerprint:016x})"
+    )
 
 
 __all__ = [
     "Abort",
     "Acknowledge",
     "AllIn",
-    "ChannelCount",
     "CheckpointAttempt",
     "CheckpointStatus",
     "CommitSinks",

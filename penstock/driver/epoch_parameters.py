@@ -7,6 +7,7 @@ import msgspec
 from penstock.checkpoint.manifest import Version
 from penstock.driver.rescaling import Scale
 from penstock.state.backends import Backend
+from penstock.state.blocks import Blocks
 from penstock.state.overlay import OVERLAY_BYTES
 
 
@@ -28,5 +29,7 @@ class EpochParameters(msgspec.Struct, frozen=True, kw_only=True):
     """Whether this epoch is the entire job, so its state is discarded."""
     token: str = ""
     """Token of the driver that runs the epoch."""
+    blocks: dict[str, Blocks] = {}
+    """The blocks of keyed operators, by uid."""
     jumped: int = 0
     """Milliseconds by which the clock jumped forward since the previous epoch. Channels were not idle for that time."""

@@ -25,7 +25,10 @@ class Settings:
 
     backend: Backend = field(default_factory=Backend)
     inline_bytes: int = 16 * 1024
-    """Deltas up to this size are stored inside the manifest."""
+    """Deltas up to this size are stored inside the manifest, unless there are too many of them."""
+    inline_total: int = 1024 * 1024
+    """Maximum size of all deltas inside one manifest. They pass through the driver, and every worker process reads the
+    manifest. With more than 64 tasks that have keyed state, smaller deltas become files."""
     memory_limit: int = MAX_STATE_SIZE.default
     """Maximum state size of one operator with the Memory backend."""
     merge_bytes: int = 256 * 1024
@@ -48,6 +51,10 @@ class Settings:
     be enough to complete it."""
     at_least_once: bool = CHECKPOINTING_MODE.default == "AT_LEAST_ONCE"
     """Whether sinks that support it publish an epoch's records before its checkpoint is complete."""
+
+    def inline_limit(self, tasks: int) -> int:
+        """Return the size up to which each of `tasks` tasks with keyed state puts its delta inside the manifest."""
+        return min(self.inline_bytes, self.inline_total // max(tasks, 1))
 
     def of_batch(self) -> Settings:
         """Return these settings without a timeout. A batch is one epoch, which can take any amount of time."""

@@ -10,6 +10,7 @@ from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.metrics import TaskMetrics
 from penstock.runtime.report import Report
+from penstock.state.blocks import Blocks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,8 @@ class TriggeredEpoch:
     jumped: int
     began_at: float
     """Seconds on the monotonic clock."""
+    blocks: dict[str, Blocks]
+    """The blocks of keyed operators, by uid."""
 
 
 @dataclass(frozen=True, kw_only=True)

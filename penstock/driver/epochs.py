@@ -10,12 +10,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import InitVar, dataclass, field
 
 from penstock.checkpoint import fencing
-from penstock.checkpoint.bases import keyed_blocks
 from penstock.checkpoint.housekeeping import Housekeeping, Merge, merge_here
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import Manifest, Version, latest
 from penstock.checkpoint.resume_check import check_restorable
 from penstock.checkpoint.wal import WriteAheadLog
+from penstock.common.garbage import collection_paused
 from penstock.driver.clock import DriverClocks
 from penstock.driver.collecting import Collector, Rows
 from penstock.driver.committing import Committer, CommittingSink
@@ -29,12 +29,13 @@ from penstock.driver.flow_control import FlowControl
 from penstock.driver.manifests import ManifestMaker
 from penstock.driver.memory_limit import check_memory_limit
 from penstock.driver.metrics import MetricTotals
-from penstock.driver.rescaling import Scale, recalled, scale_for
+from penstock.driver.rescaling import Scale, blocks_after, recalled, scale_for
 from penstock.driver.slots import Slots
 from penstock.driver.statistics import CheckpointLog
 from penstock.errors import PenstockError
 from penstock.graph.physical import PhysicalGraph
 from penstock.savepoint.format import dispose_claimed, savepoint_storage
+from penstock.state.blocks import Blocks
 from penstock.state.storage import Storage
 
 
@@ -106,7 +107,7 @@ class EpochDriver:
             self.sinks, self.lineage, wal, settings.at_least_once, self.executor, self.monotonic
         )
         self._housekeeping = Housekeeping(
-            self.storage, keyed_blocks(self.graph), self.merge, settings.retained, settings.asynchronous,
+            self.storage, blocks_after(None, self.graph).keys(), self.merge, settings.retained, settings.asynchronous,
             settings.merge_bytes, settings.base_bytes, settings.memory_limit,
         )  # fmt: skip
         self._manifests = ManifestMaker(self.graph, self._housekeeping, self.token, self.sources)
@@ -132,6 +133,7 @@ class EpochDriver:
         self._clocks.jumps.forget()
         self.coordinator.forget(self._clocks.ticks())
         self._committer.forget()
+        self._housekeeping.recovered()
         if found is None:
             fencing.begin(self.storage)
             self._begun = True
@@ -166,6 +168,11 @@ class EpochDriver:
     def _set_scale(self, scale: Scale) -> None:
         self.scale = scale
         self.graph = self._program.rescaled(scale)
+
+    @property
+    def blocks(self) -> dict[str, Blocks]:
+        """The blocks of keyed operators in the next epoch, by uid."""
+        return blocks_after(self.last, self.graph)
 
     @contextmanager
     def pinned_last(self) -> Iterator[tuple[Manifest, Version]]:
@@ -269,11 +276,14 @@ class EpochDriver:
         """
         epoch = self._trigger(batch, spark_log, ends_input, log_index)
         collected = self._collect(epoch)
-        decided = self._decide(epoch, collected)
+        with collection_paused():
+            decided = self._decide(epoch, collected)
         committing = self._commit_before_checkpoint(decided)
-        published = self._publish(epoch, collected, decided)
+        with collection_paused():
+            published = self._publish(epoch, collected, decided)
         committing += self._commit(epoch, collected, decided)
-        return self._account(collected, published, committing)
+        with collection_paused():
+            return self._account(collected, published, committing)
 
     def _trigger(
         self, batch: int | None, spark_log: dict[str, bytes], ends_input: bool, log_index: dict[str, int] | None
@@ -296,6 +306,7 @@ class EpochDriver:
             timestamp=timestamp,
             jumped=self._clocks.jumps.since_last(timestamp),
             began_at=self.monotonic(),
+            blocks=self.blocks,
         )
 
     def _collect(self, epoch: TriggeredEpoch) -> CollectedEpoch:
@@ -307,17 +318,21 @@ class EpochDriver:
             storage=self.storage.uri,
             lineage=self.lineage,
             backend=self.settings.backend,
-            inline_bytes=self.settings.inline_bytes,
+            inline_bytes=self.settings.inline_limit(self._keyed_tasks()),
             timestamp=epoch.timestamp,
             overlay_bytes=self.settings.overlay_bytes,
             scale=self.scale,
             single_epoch=self.single_epoch,
             token=self.token,
             jumped=epoch.jumped,
+            blocks=epoch.blocks,
         )
         return self._collector.collect(
             epoch.number, self.graph, lambda: self._prepare(parameters) or self.execute(parameters), self._abort
         )
+
+    def _keyed_tasks(self) -> int:
+        return sum(chain.parallelism for chain in self.graph.chains if any(each.keyed for each in chain.operators))
 
     def _abort(self, abort: Abort) -> None:
         self._committer.abort(abort.epoch, abort.reports)

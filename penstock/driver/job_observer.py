@@ -13,6 +13,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from penstock.common.garbage import collection_paused
 from penstock.common.job import JobStatus
 from penstock.common.masking import masked_settings, masked_text, secrets_of, secrets_of_arguments
 from penstock.driver.assignment import RecordedFailure
@@ -153,6 +154,10 @@ class JobObserver:
 
     def snapshot(self, job: ObservedJob, savepoint: str | None = None) -> JobSnapshot:
         """Return the present state of the job. `savepoint`: the path of the one that it was stopped with."""
+        with collection_paused():
+            return self._snapshot(job, savepoint)
+
+    def _snapshot(self, job: ObservedJob, savepoint: str | None) -> JobSnapshot:
         life, driver, facts = job.life, job.driver, self._facts
         phase, status = life.phase, life.status
         slots = self._slots(driver)

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 
 from penstock.checkpoint.housekeeping import Housekeeping
 from penstock.checkpoint.key_types import declared_key_types, key_type_text
-from penstock.checkpoint.manifest import FORMAT, Committable, Manifest, Version
+from penstock.checkpoint.manifest import FORMAT, BaseHandle, Committable, Manifest, Version
 from penstock.driver.epoch_steps import TriggeredEpoch
 from penstock.driver.event_time import times_after
 from penstock.driver.rescaling import Scale, remembered
 from penstock.driver.snapshots import add_deltas, in_order, operator_snapshots, records_since
 from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.report import Report
+from penstock.state.blocks import bytes_by_block
 
 
 class ManifestMaker:
@@ -40,8 +41,7 @@ class ManifestMaker:
     ) -> Manifest:
         """`last` is the previous checkpoint and `version` its version; `scale` is the one the epoch ran with."""
         graph, reports = self._program.rescaled(scale), in_order(reports)
-        bases = {} if last is None else self._housekeeping.bases(last)
-        since_base = {} if last is None else self._housekeeping.since_base(last)
+        bases, since_base = ({}, {}) if last is None else self._carried_on(last, epoch)
         add_deltas(since_base, reports)
         log_index = epoch.log_index
         if log_index is None:
@@ -70,7 +70,23 @@ class ManifestMaker:
             sources=self._sources,
             claimed=claimed,
             rescaled=remembered(self._program, scale),
+            blocks=({} if last is None else last.blocks) | epoch.blocks,
         )
+
+    def _carried_on(
+        self, last: Manifest, epoch: TriggeredEpoch
+    ) -> tuple[dict[str, dict[int, BaseHandle]], dict[str, dict[int, int]]]:
+        """Return the bases after `last`, and the bytes of the deltas since, for the blocks of this epoch."""
+        bases, since_base = self._housekeeping.bases(last), self._housekeeping.since_base(last)
+        for uid, blocks in epoch.blocks.items():
+            before = last.blocks.get(uid)
+            if before is not None and before.max_parallelism == blocks.max_parallelism:
+                since_base[uid] = bytes_by_block(since_base.get(uid, {}), before, blocks)
+            else:
+                # It had no state.
+                bases[uid] = {0: BaseHandle(id=last.id, name="", size=0, end=blocks.max_parallelism)}
+                since_base[uid] = {}
+        return bases, since_base
 
     def _key_type_of(self, uid: str, last: Manifest | None) -> str:
         """Return the declared key type, or the one stored by an earlier version of the program."""

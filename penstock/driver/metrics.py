@@ -287,11 +287,12 @@ class _Sums(_BySubtask):
 
 
 class _Window:
-    """A meter's events within its time span, in fractions of the span."""
+    """A meter's events within its time span, in fractions of the span. `now` never goes back."""
 
     def __init__(self, span: int) -> None:
         self._span = span
         self._steps: deque[tuple[float, int]] = deque()
+        self._events = 0
 
     def add(self, now: float, events: int) -> None:
         if not events:
@@ -301,11 +302,17 @@ class _Window:
             self._steps.append((began, before + events))
         else:
             self._steps.append((now, events))
-        while self._steps and self._steps[0][0] <= now - self._span:
-            self._steps.popleft()
+        self._events += events
+        self._expire(now)
 
     def rate(self, now: float) -> float:
-        return sum(events for began, events in self._steps if began > now - self._span) / self._span
+        # A snapshot reads the meters of every subtask, so this does not add up the steps.
+        self._expire(now)
+        return self._events / self._span
+
+    def _expire(self, now: float) -> None:
+        while self._steps and self._steps[0][0] <= now - self._span:
+            self._events -= self._steps.popleft()[1]
 
 
 def _sum(a: Any, b: Any) -> Any:

@@ -1,12 +1,15 @@
-"""Rescaling a running job: validates a requested parallelism and preserves it across restarts."""
+"""Rescaling a running job: validates a requested parallelism, preserves it across restarts, and determines the blocks
+of state that follow from it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from penstock.checkpoint.manifest import Manifest
 from penstock.errors import PenstockError
 from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.plan import Chain
+from penstock.state.blocks import Blocks, blocks_for
 
 Scale = dict[int, int]
 """Parallelism by chain ID, for chains whose parallelism differs from the program's."""
@@ -62,6 +65,17 @@ def recalled(program: PhysicalGraph, held: Mapping[str, tuple[int, int]]) -> Sca
         if before == chain.parallelism and parallelism <= chain.max_parallelism:
             scale[chain.id] = parallelism
     return scale
+
+
+def blocks_after(last: Manifest | None, graph: PhysicalGraph) -> dict[str, Blocks]:
+    """Return the blocks of keyed operators in the epoch after a checkpoint, by uid. `graph` has its parallelism."""
+    before = {} if last is None else last.blocks
+    return {
+        uid: blocks_for(chain.parallelism, chain.max_parallelism, before.get(uid))
+        for chain in graph.chains
+        if chain.operators and chain.operators[0].keyed
+        for uid in [chain.operators[0].uid]
+    }
 
 
 def _tasks(program: PhysicalGraph) -> list[Chain]:

@@ -20,9 +20,11 @@ from penstock.runtime.metrics import TaskMetrics
 from penstock.runtime.report import Report
 
 _REMEMBERED = 100
+_DETAILED = 10
+"""Checkpoints that are remembered with each of their subtasks."""
 
 
-class SubtaskAcknowledgement(msgspec.Struct, frozen=True, kw_only=True):
+class SubtaskAcknowledgement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One subtask's part in a checkpoint."""
 
     subtask: int
@@ -41,6 +43,7 @@ class OperatorCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Total stored bytes: bases and the deltas since."""
     delta_bytes: int
     subtasks: list[SubtaskAcknowledgement]
+    """Empty for a checkpoint before the last ten."""
 
 
 class CheckpointStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,6 +225,12 @@ class CheckpointLog:
             tasks=completed_tasks(graph, self._parallelism, manifest, reports, measured, triggered_at, duration_ms),
         )
         self.recent.append(self.latest_completed)
+        if len(self.recent) > _DETAILED:
+            self.recent[-_DETAILED - 1] = _without_subtasks(self.recent[-_DETAILED - 1])
+
+
+def _without_subtasks(checkpoint: CheckpointStatistics) -> CheckpointStatistics:
+    return replace(checkpoint, operators=[replace(each, subtasks=[]) for each in checkpoint.operators])
 
 
 def _state_bytes(manifest: Manifest) -> int:

@@ -28,6 +28,7 @@ def state_access(parameters: EpochParameters, storage: Storage, replicas: Replic
         replicas.opener(parameters.lineage),
         parameters.inline_bytes,
         parameters.overlay_bytes,
+        parameters.blocks,
     )
 
 

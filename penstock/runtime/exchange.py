@@ -12,7 +12,7 @@ from penstock.runtime.columns import RowBatch
 from penstock.runtime.failures import Blamed, Party
 from penstock.runtime.metrics import EdgeMetrics
 from penstock.runtime.moment import Moment
-from penstock.runtime.report import ChannelCount
+from penstock.runtime.report import EdgeTotals, channel_fingerprint
 from penstock.runtime.rows import (
     BARRIER,
     COLUMNS,
@@ -179,23 +179,27 @@ class Exchange:
             bytes=self._sent_bytes,
         )
 
-    def close(self, epoch: int, failed: bool) -> list[ChannelCount]:
-        """Send the remaining records and a barrier on every channel, and return the counts of everything sent."""
-        counts = []
+    def close(self, epoch: int, failed: bool) -> EdgeTotals:
+        """Send the remaining records and a barrier on every channel, and return the totals of everything sent."""
+        fingerprint = 0
         for index, hop in enumerate(self._hops):
             if failed:
                 self._values[index] = []
             self._flush(index)
-            buffers, records = self._sent_buffers[index], self._sent_records[index]
-            barrier = Barrier(
-                epoch=epoch, buffers=buffers, records=records, checksum=self._checksums[index], failed=failed
-            )
+            buffers, records, checksum = self._sent_buffers[index], self._sent_records[index], self._checksums[index]
+            barrier = Barrier(epoch=epoch, buffers=buffers, records=records, checksum=checksum, failed=failed)
             if self._tracks is not None:
                 barrier.watermarks, barrier.idle = self._tracks.current, sorted(self._tracks.idle)
             payload = encode_struct(barrier)
             self._out.append(ExchangeRow(hop.target, hop.route, self._channel, buffers, BARRIER, payload))
-            counts.append(ChannelCount(channel=self._channel, target=hop.route, buffers=buffers, records=records))
-        return counts
+            fingerprint += channel_fingerprint(self._channel, hop.route, buffers, records, checksum)
+        return EdgeTotals(
+            edge=edge_of(self._channel),
+            channels=len(self._hops),
+            buffers=sum(self._sent_buffers),
+            records=sum(self._sent_records),
+            fingerprint=fingerprint & 0xFFFF_FFFF_FFFF_FFFF,
+        )
 
 
 class KeyExchange(Exchange):

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import IO
 
 from penstock.errors import PenstockError
-from penstock.runtime.report import ChannelCount
-from penstock.runtime.rows import Barrier, Buffer, ExchangeRow, add_checksum, decode_barrier, decode_buffer
+from penstock.runtime.report import EdgeTotals, channel_fingerprint, summed
+from penstock.runtime.rows import Barrier, Buffer, ExchangeRow, add_checksum, decode_barrier, decode_buffer, edge_of
 
 MEMORY_BUDGET = 256 * 1024 * 1024
 """Bytes of buffers held in memory by one task; the rest of an epoch waits in a local file."""
@@ -28,7 +28,7 @@ class UpstreamFailed(Exception):
 class Inbox:
     """Collects a task's input for one epoch.
 
-    Order of calls: `add_buffer` and `add_barrier` for every row, `align` once, then `buffers`, then `counts`.
+    Order of calls: `add_buffer` and `add_barrier` for every row, `align` once, then `buffers`, then `totals`.
     """
 
     def __init__(self, epoch: int, expected: list[int], budget: int = MEMORY_BUDGET) -> None:
@@ -124,17 +124,26 @@ class Inbox:
     def count(self, channel: int, records: int) -> None:
         self._records[channel] = self._records.get(channel, 0) + records
 
-    def counts(self, target: int) -> list[ChannelCount]:
-        """Return the counts received, after all buffers were read. Raises Misaligned if a record count is wrong."""
-        result = []
+    def totals(self, target: int) -> list[EdgeTotals]:
+        """Return the totals received by edge, after all buffers were read. Raises Misaligned if a count is wrong."""
+        channels = []
         for channel, barrier in sorted(self._barriers.items()):
             records = self._records.get(channel, 0)
             if records != barrier.records:
                 raise Misaligned(
                     f"Epoch {self._epoch}: channel {channel:#x} sent {barrier.records} records, {records} arrived."
                 )
-            result.append(ChannelCount(channel=channel, target=target, buffers=barrier.buffers, records=records))
-        return result
+            fingerprint = channel_fingerprint(channel, target, barrier.buffers, records, barrier.checksum)
+            channels.append(
+                EdgeTotals(
+                    edge=edge_of(channel),
+                    channels=1,
+                    buffers=barrier.buffers,
+                    records=records,
+                    fingerprint=fingerprint,
+                )
+            )
+        return list(summed(channels).values())
 
     def close(self) -> None:
         if self._file is not None:

@@ -184,7 +184,7 @@ class MetricGroup:
         return self._registry.register(self._path, name, Distribution())
 
 
-class OperatorMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class OperatorMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
     """The metrics of one operator in one task and epoch, by their names within the operator."""
 
     uid: str
@@ -196,14 +196,14 @@ class OperatorMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True
     """Count, sum, minimum, maximum."""
 
 
-class EdgeMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class EdgeMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
     edge: int
     records: int
     buffers: int
     bytes: int
 
 
-class WorkerPlace(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class WorkerPlace(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
     """The process that runs a task."""
 
     host: str = ""
@@ -217,7 +217,7 @@ NOWHERE = WorkerPlace()
 """The place of a task whose engine does not tell."""
 
 
-class TaskMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class TaskMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
     """The metrics of one task in one epoch. Sent with its report, not in the exchanged rows."""
 
     chain: int

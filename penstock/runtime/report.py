@@ -1,14 +1,22 @@
-"""A task's acknowledgement of an epoch, sent to the driver after all barriers arrived and its state was written."""
+"""A task's acknowledgement of an epoch, sent to the driver after all barriers arrived and its state was written.
+
+`gc=False`: thousands of reports and deltas are alive at once, and none can be part of a cycle. Without it, Python's
+collector made decoding a manifest of 2,000 deltas six times as slow.
+"""
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable
+
 import msgspec
+import xxhash
 
 from penstock.state.shares import Share
 from penstock.state.ttl import Form
 
 
-class DeltaHandle(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class DeltaHandle(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
     """Refers to the changes of one operator subtask in one epoch: a content-named file, or inline if small."""
 
     name: str
@@ -19,7 +27,7 @@ class DeltaHandle(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     inline: bytes | None = None
 
 
-class OperatorReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class OperatorReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
     uid: str
     states: dict[str, str]
     """Maps state names to the schemas of their serializers."""
@@ -36,20 +44,56 @@ class OperatorReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True)
     """The steps from each version of a state's type to the next, for states whose type has changed."""
 
 
-class ChannelCount(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    channel: int
-    target: int
+class EdgeTotals(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
+    """All channels of one edge that begin at a task, as the task sent them, or that end at it, as it received them.
+
+    A report does not list channels: an exchange between 500 and 500 subtasks has 250,000.
+    """
+
+    edge: int
+    channels: int
     buffers: int
     records: int
+    fingerprint: int
+    """The sum of the fingerprints of the channels. It does not depend on which tasks report them."""
 
 
-class Report(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+_CHANNEL = struct.Struct(">QQQQQ")
+
+
+def channel_fingerprint(channel: int, target: int, buffers: int, records: int, checksum: int) -> int:
+    """Return a hash of a channel to a target with everything that a barrier states about it."""
+    return xxhash.xxh3_64_intdigest(_CHANNEL.pack(channel, target, buffers, records, checksum))
+
+
+def summed(totals: Iterable[EdgeTotals]) -> dict[int, EdgeTotals]:
+    """Return the sums by edge."""
+    sums: dict[int, EdgeTotals] = {}
+    for each in totals:
+        before = sums.get(each.edge)
+        sums[each.edge] = each if before is None else _sum(before, each)
+    return sums
+
+
+def _sum(one: EdgeTotals, other: EdgeTotals) -> EdgeTotals:
+    return EdgeTotals(
+        edge=one.edge,
+        channels=one.channels + other.channels,
+        buffers=one.buffers + other.buffers,
+        records=one.records + other.records,
+        fingerprint=(one.fingerprint + other.fingerprint) & 0xFFFF_FFFF_FFFF_FFFF,
+    )
+
+
+class Report(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
     chain: int
     subtask: int
     epoch: int
     records_in: int
-    sent: list[ChannelCount]
-    received: list[ChannelCount]
+    sent: list[EdgeTotals]
+    """One for each edge that begins at the task."""
+    received: list[EdgeTotals]
+    """One for each edge that ends at the task."""
     operators: list[OperatorReport]
     watermarks: dict[str, dict[str, int]] = {}
     """Watermarks at the end of the epoch: by operator uid, and by split for operators that generate watermarks in a

@@ -29,7 +29,7 @@ from penstock.runtime.inbox import Inbox, UpstreamFailed
 from penstock.runtime.metrics import TaskMetrics, encode_metrics
 from penstock.runtime.moment import OfSplit
 from penstock.runtime.outbox import Outbox
-from penstock.runtime.report import ChannelCount, Report, encode_report
+from penstock.runtime.report import EdgeTotals, Report, encode_report
 from penstock.runtime.rows import (
     BARRIER,
     DATA,
@@ -97,7 +97,7 @@ class Task:
             yield from self._run_epoch(
                 epoch,
                 lambda roots: read(epoch, inbox, roots),
-                lambda: inbox.counts(route_to(run.level, target)),
+                lambda: inbox.totals(route_to(run.level, target)),
             )
         finally:
             inbox.close()
@@ -224,7 +224,7 @@ class Task:
         self,
         epoch: TaskEpoch,
         feed: Callable[[list[Callable[[Records], None]]], Iterator[int]],
-        received: Callable[[], list[ChannelCount]],
+        received: Callable[[], list[EdgeTotals]],
     ) -> Iterator[ExchangeRow]:
         run, out = self._run, self._out
         replicas = None
@@ -236,10 +236,11 @@ class Task:
             stands = self.open(epoch)
             roots = run.connect(exchanges)
             if run.overlay is not None:
-                replicas = epoch.state.replicas(run.chain.operators[0].uid, run.chain.max_parallelism)
+                uid = run.chain.operators[0].uid
+                replicas = epoch.state.replicas(uid)
                 groups = range_of_subtask(self._producer, run.chain.parallelism, run.chain.max_parallelism)
-                least = epoch.state.history.timers(run.chain.operators[0].uid)
-                run.overlay.begin(epoch.number, replicas, least, groups, epoch.state.overlay_bytes)
+                least, limit = epoch.state.timers(uid), epoch.state.overlay_bytes
+                run.overlay.begin(epoch.number, replicas, least, groups, limit, epoch.state.blocks[uid])
             if run.graph.timed:
                 self._stand(epoch)
             for operator in run.operators:
@@ -263,9 +264,9 @@ class Task:
                     mark(GREATEST, "")
             if run.overlay is not None:
                 run.overlay.processed(records)
-            sent = [count for exchange in exchanges.values() for count in exchange.close(epoch.number, False)]
+            sent = [exchange.close(epoch.number, False) for exchange in exchanges.values()]
             epoch.probe("processed")
-            counts = received()
+            totals = received()
             measured = self._measure(epoch, records, exchanges)
             processed = time.perf_counter()
             reports = snapshot(run, epoch)
@@ -291,7 +292,7 @@ class Task:
             epoch=epoch.number,
             records_in=records,
             sent=sent,
-            received=counts,
+            received=totals,
             operators=reports,
             watermarks=reported_watermarks(run, self._source_time.reached),
             idle=idle_operators(run, self._inflow),

@@ -59,7 +59,7 @@ def snapshot(run: ChainRun, epoch: TaskEpoch) -> list[OperatorReport]:
             forms = run.overlay.ttl.forms()
             changes = run.overlay.changes()
             if changes:
-                written = epoch.state.write_delta(epoch.number, changes, run.chain.max_parallelism)
+                written = epoch.state.write_delta(epoch.number, changes, run.overlay.blocks)
                 deltas.append(
                     DeltaHandle(
                         name=written.name,

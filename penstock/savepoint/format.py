@@ -27,13 +27,14 @@ from penstock.errors import PenstockError
 from penstock.runtime.event_time import OperatorTime
 from penstock.savepoint.positions import Positions
 from penstock.savepoint.validation import contradiction
+from penstock.state.blocks import Blocks
 from penstock.state.files import content_name
 from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
 from penstock.state.storage import MissingObject, StorageError
 
-FORMAT = 2
-"""Version 2 added versioned state types. All versions can be read."""
+FORMAT = 3
+"""Version 2 added versioned state types, version 3 the number of blocks. All versions can be read."""
 METADATA = "_metadata"
 PREFIX = "savepoint-"
 _MAGIC = b"PENSTOCK SAVEPOINT\n"
@@ -104,6 +105,16 @@ class SavedOperator(msgspec.Struct, frozen=True, kw_only=True):
     derived_uid: bool
     """Whether the uid is derived. A derived uid changes with the program."""
     blocks: dict[int, SavedBlock] = {}
+    """The blocks that hold state."""
+    block_count: int = 0
+    """The number of blocks; zero for the blocks of version 2 and earlier (`Blocks.before_format_4`)."""
+
+    @property
+    def all_blocks(self) -> Blocks:
+        """All blocks of the operator, which must be keyed."""
+        groups = self.snapshot.max_parallelism
+        counted = Blocks(max_parallelism=groups, count=self.block_count)
+        return counted if self.block_count else Blocks.before_format_4(groups)
 
     @property
     def size(self) -> int:

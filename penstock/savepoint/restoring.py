@@ -119,6 +119,7 @@ def restore_savepoint(
         times={uid: time for uid, time in metadata.times.items() if uid in uids | source_uids},
         sources=sources,
         claimed=(metadata.id, savepoint.where) if settings.claim_mode is RecoveryClaimMode.CLAIM else None,
+        blocks={uid: each.all_blocks for uid, each in metadata.operators.items() if uid in uids and each.keyed},
     )
     publish_as_owner(storage, manifest, begun=True)
 
@@ -241,13 +242,17 @@ def _without_copied(metadata: Metadata, graph: PhysicalGraph | None = None) -> P
 def _copy_blocks(
     savepoint: SharedStorage, storage: Storage, metadata: Metadata, graph: PhysicalGraph
 ) -> dict[str, dict[int, BaseHandle]]:
-    """Copy the blocks of the graph's operators and return them as bases. Blocks without a base are empty."""
+    """Copy the blocks of the graph's operators and return them as bases. Key groups without a base are empty."""
     bases: dict[str, dict[int, BaseHandle]] = {}
     copies: dict[str, SavedBlock] = {}
     for uid in metadata.operators.keys() & graph.chains_by_uid().keys():
-        for number, block in metadata.operators[uid].blocks.items():
+        saved = metadata.operators[uid]
+        for number, block in sorted(saved.blocks.items()):
             name = f"{base_folder(metadata.checkpoint)}/{block.checksum}.arrow"
-            bases.setdefault(uid, {})[number] = BaseHandle(id=metadata.checkpoint, name=name, size=block.size)
+            groups = saved.all_blocks.groups(number)
+            bases.setdefault(uid, {})[groups.start] = BaseHandle(
+                id=metadata.checkpoint, name=name, size=block.size, end=groups.stop
+            )
             copies[name] = block
     with ThreadPoolExecutor(_THREADS) as pool:
         for _ in pool.map(lambda each: _copy(savepoint, each[1], storage, each[0]), copies.items()):

@@ -9,7 +9,8 @@ from contextlib import suppress
 import msgspec
 
 import penstock
-from penstock.checkpoint.bases import Block
+from penstock.checkpoint.base_runs import BaseRuns
+from penstock.checkpoint.bases import Block, all_blocks
 from penstock.checkpoint.housekeeping import Merge, merge_here
 from penstock.checkpoint.job_directories import readable_part
 from penstock.checkpoint.lineages import SharedStorage
@@ -29,7 +30,6 @@ from penstock.savepoint.format import (
     publish_metadata,
 )
 from penstock.savepoint.positions import Positions, take_apart
-from penstock.state.key_groups import block_count
 from penstock.state.storage import Storage, StorageError
 
 
@@ -54,10 +54,11 @@ def make_savepoint(
     # An unreadable log must fail before anything is written.
     positions = take_apart(_spark_log(storage, manifest), manifest.sources, storage.where)
     blocks = [
-        Block(uid=uid, number=number, max_parallelism=snapshots[uid].max_parallelism)
-        for uid in sorted(manifest.keyed() & snapshots.keys())
-        for number in range(block_count(snapshots[uid].max_parallelism))
-        if _might_hold(manifest, uid, number)
+        block
+        for uid in sorted(snapshots)
+        if uid in manifest.blocks
+        for block in all_blocks(uid, manifest.blocks[uid])
+        if _might_hold(manifest, block)
     ]
     try:
         handles = merge(storage, version, blocks, target)
@@ -97,7 +98,12 @@ def _metadata(
         checkpoint=manifest.id,
         batch=manifest.batch,
         operators={
-            uid: SavedOperator(snapshot=each, derived_uid=uid in derived, blocks=saved.get(uid, {}))
+            uid: SavedOperator(
+                snapshot=each,
+                derived_uid=uid in derived,
+                blocks=saved.get(uid, {}),
+                block_count=manifest.blocks[uid].count if uid in manifest.blocks else 0,
+            )
             for uid, each in snapshots.items()
         },
         sources={
@@ -133,9 +139,10 @@ def _snapshots(graph: PhysicalGraph, manifest: Manifest) -> dict[str, OperatorSn
     return snapshots
 
 
-def _might_hold(manifest: Manifest, uid: str, block: int) -> bool:
-    base = manifest.bases.get(uid, {}).get(block)
-    return (base is not None and bool(base.name)) or block in manifest.since_base.get(uid, {})
+def _might_hold(manifest: Manifest, block: Block) -> bool:
+    parts = BaseRuns(manifest.bases.get(block.uid, {})).parts(block.groups)
+    changed = block.number in manifest.since_base.get(block.uid, {})
+    return changed or any(base is not None and base.name for _, base in parts)
 
 
 def _spark_log(storage: Storage, manifest: Manifest) -> dict[str, bytes]:

@@ -9,7 +9,6 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.common.options.program import MOST_KEY_GROUPS
-from penstock.state.key_groups import block_count
 from penstock.state.shares import GROUPED, group_of
 
 if TYPE_CHECKING:
@@ -54,10 +53,13 @@ def _of_operator(operator: SavedOperator) -> str | None:
     groups = snapshot.max_parallelism
     if groups == snapshot.parallelism == 0:
         # An operator in a source's chain, whose parallelism Spark decides.
-        return "keyed state without key groups" if operator.blocks or snapshot.in_key_groups else None
+        keyed = operator.blocks or operator.block_count or snapshot.in_key_groups
+        return "keyed state without key groups" if keyed else None
     if not 1 <= groups <= MOST_KEY_GROUPS or not 1 <= snapshot.parallelism <= MOST_KEY_GROUPS:
         return f"a parallelism of {snapshot.parallelism} and a maximum of {groups}"
-    blocks = range(block_count(groups))
+    if not 0 <= operator.block_count <= groups:
+        return f"{operator.block_count} blocks, but {groups} key groups"
+    blocks = operator.all_blocks.numbers
     for number, block in operator.blocks.items():
         if number not in blocks:
             return f"state in block {number}, but only {len(blocks)} blocks"

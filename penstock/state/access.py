@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
+from penstock.state.blocks import Blocks
 from penstock.state.engines.base import Engine
 from penstock.state.files import GroupChanges, content_name, encode_changes, write_changes
-from penstock.state.key_groups import block_of
 from penstock.state.overlay import OVERLAY_BYTES
 from penstock.state.replica import Replicas, StateHistory
 from penstock.state.storage import Storage
@@ -35,44 +35,51 @@ class StateAccess:
     history: StateHistory
     storage: Storage | None
     """Where delta files go, or None if deltas are always stored in the manifest."""
-    open_engine: Callable[[str, int], Engine]
+    open_engine: Callable[[str, range], Engine]
+    """Opens the replica of some key groups of an operator."""
     inline_bytes: int
     overlay_bytes: int = OVERLAY_BYTES
     """Memory budget for a task's keyed state; the overlay spills to disk above it."""
+    blocks: Mapping[str, Blocks] = field(default_factory=dict)
+    """The blocks of keyed operators in this epoch, by uid."""
 
-    def replicas(self, uid: str, max_parallelism: int) -> Replicas:
+    def replicas(self, uid: str) -> Replicas:
         """Return the replicas of an operator's blocks at this point in history."""
-        return Replicas(uid, max_parallelism, self.history, self.open_engine)
+        return Replicas(uid, self.blocks[uid], self.history, self.open_engine)
 
-    def write_delta(self, epoch: int, changes: Iterable[GroupChanges], max_parallelism: int) -> WrittenDelta:
+    def timers(self, uid: str) -> dict[str, dict[int, int]]:
+        """Return the times of an operator's first timers at this point in history, by kind and block."""
+        return self.history.timers(uid, self.blocks[uid])
+
+    def write_delta(self, epoch: int, changes: Iterable[GroupChanges], blocks: Blocks) -> WrittenDelta:
         """Make an epoch's changes durable.
 
         The name is derived from the content, so a retry never overwrites a different file. Changes passed as an
         iterator are never all in memory at once.
         """
         if isinstance(changes, list) and sum(len(change.entries) for change in changes) <= _LARGE:
-            return self._written(epoch, changes, max_parallelism)
+            return self._written(epoch, changes, blocks)
         with tempfile.TemporaryFile(prefix="penstock-delta-") as file:
             written = write_changes(changes, file)
             name = delta_name(epoch, written.digest)
-            blocks = sorted({block_of(group, max_parallelism) for group in written.groups})
+            numbers = sorted({blocks.of(group) for group in written.groups})
             inline = None
             file.seek(0)
             if self.storage is None or written.size <= self.inline_bytes:
                 inline = file.read()
             else:
                 self.storage.write_file(name, file)
-            return WrittenDelta(name, written.size, written.entries, blocks, inline)
+            return WrittenDelta(name, written.size, written.entries, numbers, inline)
 
-    def _written(self, epoch: int, changes: list[GroupChanges], max_parallelism: int) -> WrittenDelta:
+    def _written(self, epoch: int, changes: list[GroupChanges], blocks: Blocks) -> WrittenDelta:
         data = encode_changes(changes)
-        blocks = sorted({block_of(change.group, max_parallelism) for change in changes})
+        numbers = sorted({blocks.of(change.group) for change in changes})
         entries = sum(len(change.entries) for change in changes)
         name = delta_name(epoch, content_name(data))
         if self.storage is None or len(data) <= self.inline_bytes:
-            return WrittenDelta(name, len(data), entries, blocks, data)
+            return WrittenDelta(name, len(data), entries, numbers, data)
         self.storage.write(name, data)
-        return WrittenDelta(name, len(data), entries, blocks, None)
+        return WrittenDelta(name, len(data), entries, numbers, None)
 
 
 def delta_name(epoch: int, digest: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import re
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -36,6 +37,9 @@ from penstock.state.engines.rocksdb import RocksDbEngine
 from penstock.state.engines.rocksdb_database import RocksDbOptions
 
 __all__ = ["Allocation", "Backend", "BadBackend", "EngineFactory", "ReplicaStore", "factory_of"]
+
+
+_REPLICA = re.compile(r"(\d{5})-(\d{5})")
 
 
 class BadBackend(PenstockError):
@@ -92,6 +96,13 @@ class EngineFactory(ABC):
         can be stored elsewhere: the path only has to identify the block.
         """
 
+    def drop(self, directory: str) -> None:
+        """Delete the replica identified by a directory, because its block was split or joined with others.
+
+        A task of an earlier attempt can still be using it, and can open it again.
+        """
+        shutil.rmtree(directory, ignore_errors=True)
+
 
 class MemoryFactory(EngineFactory):
     """Opens replicas in the memory of this process."""
@@ -105,6 +116,9 @@ class MemoryFactory(EngineFactory):
         if engine is None:
             engine = self._engines[directory] = MemoryEngine()
         return engine
+
+    def drop(self, directory: str) -> None:
+        self._engines.pop(directory, None)
 
 
 class LmdbFactory(EngineFactory):
@@ -169,31 +183,52 @@ class ReplicaStore:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._factory = factory_of(backend)
+        self._opened: dict[str, set[str]] = {}
+        """The names of the replicas that this process has opened, by directory of their operator."""
         self._root: int | None = None
         """Descriptor of the default directory, kept open if another user could replace the directory at its path."""
 
-    def opener(self, lineage: str) -> Callable[[str, int], Engine]:
-        """Return a function that opens the replica of a block, given operator uid and block.
+    def opener(self, lineage: str) -> Callable[[str, range], Engine]:
+        """Return a function that opens the replica of a block, given operator uid and the key groups of the block.
 
         Each opener checks a directory once.
         """
         backend: Backend | None = self._backend if isinstance(self._factory, MemoryFactory) else None
         checked: set[str] = set()
 
-        def open_engine(uid: str, block: int) -> Engine:
+        def open_engine(uid: str, groups: range) -> Engine:
             nonlocal backend
             if backend is None:
                 backend = self._reached() if self._backend.private else self._backend
-            directory = replica_directory(backend, lineage, uid, block)
+            directory = replica_directory(backend, lineage, uid, groups)
             run = os.path.dirname(os.path.dirname(directory))
             if run not in checked and not isinstance(self._factory, MemoryFactory):
                 # Ignore a directory that cannot be created: the engine reports why it cannot be opened.
                 with suppress(OSError), _opened(run, tighten=True):
                     pass
                 checked.add(run)
+            self._drop_former(backend, directory, groups)
             return self._factory.open(directory)
 
         return open_engine
+
+    def _drop_former(self, backend: Backend, directory: str, groups: range) -> None:
+        """Before a replica is created, delete those of former blocks that contain any of its key groups."""
+        operator, name = os.path.split(directory)
+        opened = self._opened.setdefault(operator, set())
+        if os.path.isdir(directory) or (name in opened and not os.path.isdir(operator)):
+            # It exists: there, or elsewhere, such as in memory.
+            return
+        for root in backend.directories or ["."]:
+            siblings = os.path.join(os.path.abspath(root), *Path(operator).parts[-2:])
+            names = set(opened)
+            with suppress(OSError):
+                names.update(os.listdir(siblings))
+            for other in names:
+                if _is_former(other, groups):
+                    self._factory.drop(os.path.join(siblings, other))
+        opened -= {other for other in opened if _is_former(other, groups)}
+        opened.add(name)
 
     def _reached(self) -> Backend:
         """Check the default directory and return the backend with the path by which this process reaches it."""
@@ -249,10 +284,13 @@ def _unusable(directory: str, why: str) -> BadBackend:
     )
 
 
-def replica_directory(backend: Backend, lineage: str, uid: str, block: int) -> str:
-    """Return the path of a block's replica: the existing one, or one chosen by the allocation."""
+def replica_directory(backend: Backend, lineage: str, uid: str, groups: range) -> str:
+    """Return the path of a block's replica: the existing one, or one chosen by the allocation.
+
+    A block is identified by its key groups, because a rescale can split and join blocks.
+    """
     operator = hashlib.blake2b(uid.encode(), digest_size=8)
-    place = os.path.join(lineage, operator.hexdigest(), f"{block:05d}")
+    place = os.path.join(lineage, operator.hexdigest(), _replica_name(groups))
     directories = [os.path.abspath(directory) for directory in backend.directories] or [os.path.abspath(".")]
     if len(directories) == 1:
         return os.path.join(directories[0], place)
@@ -263,9 +301,24 @@ def replica_directory(backend: Backend, lineage: str, uid: str, block: int) -> s
         order = sorted(directories, key=lambda directory: sum(1 for _ in Path(directory).glob("*/*/*")))
     else:
         random = int.from_bytes(hashlib.blake2b(f"{lineage} {uid}".encode(), digest_size=4).digest())
-        start = (random if backend.allocation is Allocation.RANDOM_START else 0) + block
+        start = (random if backend.allocation is Allocation.RANDOM_START else 0) + groups.start // len(groups)
         order = [directories[(start + place) % len(directories)] for place in range(len(directories))]
     return os.path.join(next(filter(_usable, order), order[0]), place)
+
+
+def _is_former(name: str, groups: range) -> bool:
+    """Return whether a replica of this name belongs to another block with some of these key groups."""
+    if name == _replica_name(groups):
+        return False
+    found = _REPLICA.fullmatch(name)
+    if found is None:
+        # A block of an earlier version, which numbered them.
+        return name.isdecimal()
+    return int(found[1]) < groups.stop and groups.start < int(found[2])
+
+
+def _replica_name(groups: range) -> str:
+    return f"{groups.start:05d}-{groups.stop:05d}"
 
 
 def _usable(directory: str) -> bool:

@@ -15,7 +15,7 @@ import os
 import tempfile
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from operator import itemgetter, lt
@@ -284,7 +284,7 @@ def map_file(path: str | os.PathLike[str]) -> pa.Buffer:
 
 
 def read_changes(
-    data: bytes | memoryview | pa.Buffer, groups: range | None = None, *, name: str = "a state file"
+    data: bytes | memoryview | pa.Buffer, groups: Container[int] | None = None, *, name: str = "a state file"
 ) -> Iterator[GroupChanges]:
     """Yield the changes of these key groups, or of all, ascending by group.
 
@@ -297,7 +297,7 @@ def read_changes(
         raise CorruptFile(f"Corrupt: {name}. {error}", fix=RESTORE) from error
 
 
-def _read_changes(buffer: pa.Buffer, groups: range | None) -> Iterator[GroupChanges]:
+def _read_changes(buffer: pa.Buffer, groups: Container[int] | None) -> Iterator[GroupChanges]:
     index, offset = _read_index(buffer)
     for batch in index:
         if groups is None or batch.group in groups:

@@ -1,7 +1,7 @@
-"""Key groups, the unit of redistribution, and the blocks in which their state is kept.
+"""Key groups, the unit of redistribution. `penstock.state.blocks` has the blocks in which their state is kept.
 
-A key always belongs to the same key group. A key group belongs to one subtask until the parallelism changes. A block is
-a fixed run of key groups, independent of the parallelism. All ranges here are half-open, as in Python.
+A key always belongs to the same key group. A key group belongs to one subtask until the parallelism changes. All ranges
+here are half-open, as in Python.
 """
 
 from __future__ import annotations
@@ -12,22 +12,13 @@ from penstock.common.options.program import MOST_KEY_GROUPS
 from penstock.errors import PenstockError
 
 __all__ = [
-    "BLOCKS",
     "ParallelismError",
-    "block_count",
-    "block_of",
-    "block_range",
-    "blocks_of_range",
     "check_parallelism",
     "default_max_parallelism",
     "key_group_of",
     "owner_of",
     "range_of_subtask",
 ]
-
-# Enough blocks that a rescale moves state in parts and that bases are merged a few at a time; few enough that an epoch
-# opens only a handful of replicas per task.
-BLOCKS = 16
 
 
 class ParallelismError(PenstockError):
@@ -77,30 +68,3 @@ def range_of_subtask(subtask: int, parallelism: int, max_parallelism: int) -> ra
 def owner_of(group: int, parallelism: int, max_parallelism: int) -> int:
     """Return the subtask that owns a key group."""
     return group * parallelism // max_parallelism
-
-
-def _block_size(max_parallelism: int) -> int:
-    return -(-max_parallelism // BLOCKS)
-
-
-def block_count(max_parallelism: int) -> int:
-    """Return the number of blocks: `BLOCKS`, or fewer if there are not enough key groups to fill them."""
-    return -(-max_parallelism // _block_size(max_parallelism))
-
-
-def block_of(group: int, max_parallelism: int) -> int:
-    """Return the block that contains a key group."""
-    return group // _block_size(max_parallelism)
-
-
-def block_range(block: int, max_parallelism: int) -> range:
-    """Return the key groups of a block."""
-    size = _block_size(max_parallelism)
-    return range(block * size, min((block + 1) * size, max_parallelism))
-
-
-def blocks_of_range(start: int, end: int, max_parallelism: int) -> range:
-    """Return the blocks that contain any key group from `start` to `end`, exclusive."""
-    if start >= end:
-        return range(0)
-    return range(block_of(start, max_parallelism), block_of(end - 1, max_parallelism) + 1)

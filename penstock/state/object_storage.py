@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
@@ -191,15 +191,29 @@ class ObjectStorage(Storage):
         with self._store_errors("delete", name), self._guard, suppress(*_GONE):
             self._files.rm_file(path)
 
+    def delete_all(self, names: Iterable[str]) -> None:
+        paths = [self._path(name) for name in names]
+        with self._store_errors("delete", "several objects"), self._guard:
+            self._remove(paths)
+
     def delete_below(self, directory: str) -> None:
         names = self.list(f"{directory}/")
         with self._store_errors("delete", directory), self._guard:
-            files = self._files
-            base = self._base(files)
-            if names:
-                # In one call: S3 accepts a thousand names per request.
+            base = self._base(self._files)
+            self._remove([f"{base}/{name}" for name in names])
+
+    def _remove(self, paths: Sequence[str]) -> None:
+        if not paths:
+            return
+        files = self._files
+        try:
+            # In one call: S3 accepts a thousand names per request.
+            files.rm(paths)
+        except _GONE:
+            # A store without such a request stops at an object that another process has removed.
+            for path in paths:
                 with suppress(*_GONE):
-                    files.rm([f"{base}/{name}" for name in names])
+                    files.rm_file(path)
 
     @property
     def _files(self) -> Any:

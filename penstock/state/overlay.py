@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from penstock.common.options.state import OVERLAY_MEMORY
 from penstock.errors import PenstockError
+from penstock.state.blocks import Blocks, blocks_for
 from penstock.state.descriptors import StateDescriptor, ValueStateDescriptor
 from penstock.state.engines.base import Reader
 from penstock.state.entries import StateError, entry_key, key_hash, state_id, stored_keys
@@ -102,6 +103,8 @@ class Overlay:
         self.key: bytes | None = None
         self.epoch = 0
         self.max_parallelism = max_parallelism
+        self.blocks = blocks_for(1, max_parallelism)
+        """The blocks of the epoch."""
         self._replicas: Replicated = Nothing()
         self._states: dict[str, KeyedState] = {}
         self._types: StoredTypes | None = None
@@ -126,6 +129,7 @@ class Overlay:
         least: Mapping[str, dict[int, int]] = MappingProxyType({}),
         groups: range = range(0),
         limit: int = OVERLAY_BYTES,
+        blocks: Blocks | None = None,
     ) -> None:
         """Drop everything from the last epoch and read from `replicas`.
 
@@ -135,8 +139,10 @@ class Overlay:
             least: The earliest timers, as returned by `least()`.
             groups: The key groups of this subtask.
             limit: Memory in bytes above which the overlay spills.
+            blocks: The blocks of the operator in this epoch; as before by default.
         """
         self.epoch = epoch
+        self.blocks = blocks or self.blocks
         self.key = None
         self._replicas = replicas
         self._least, self._groups = least, groups

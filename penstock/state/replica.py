@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from penstock.errors import PenstockError
+from penstock.state.blocks import Blocks
 from penstock.state.engines.base import Engine, Reader
 from penstock.state.files import GroupChanges, read_changes
-from penstock.state.key_groups import block_of, block_range
 from penstock.state.shares import Share
 from penstock.state.stored_types import StoredType
 from penstock.state.ttl import Form
@@ -25,10 +25,11 @@ class StaleAttempt(PenstockError):
 
 
 class ReplayStep(NamedTuple):
-    """A delta or base to apply."""
+    """A delta or base to apply, and the key groups for which it counts."""
 
     name: str
     data: bytes | pa.Buffer
+    groups: Container[int]
 
 
 class StateHistory(Protocol):
@@ -50,8 +51,11 @@ class StateHistory(Protocol):
     def holds(self, uid: str, subtask: int, parallelism: int, reported: dict[str, Share]) -> bool:
         """Return whether the wanted version includes what a subtask reported, so that it can keep its memory."""
 
-    def timers(self, uid: str) -> dict[str, dict[int, int]]:
-        """Return the times of an operator's first timers at the wanted version, by kind and block."""
+    def timers(self, uid: str, blocks: Blocks) -> dict[str, dict[int, int]]:
+        """Return the times of an operator's first timers at the wanted version, by kind and block.
+
+        If the operator had other blocks then, some of the times are too early.
+        """
 
     def forms(self, uid: str) -> dict[str, Form]:
         """Return how the operator's states with TTL are stored at the wanted version."""
@@ -63,8 +67,8 @@ class StateHistory(Protocol):
         """Return None if the block's replica is not due for compaction, or else a function that decides, by key and
         value, whether to keep an entry."""
 
-    def steps(self, uid: str, block: int, position: bytes | None) -> list[ReplayStep] | None:
-        """Return the files that take a replica from `position` to `wanted`, oldest first.
+    def steps(self, uid: str, groups: range, position: bytes | None) -> list[ReplayStep] | None:
+        """Return the files that take a replica of these key groups from `position` to `wanted`, oldest first.
 
         Returns None if `position` is not an ancestor of `wanted` and the replica must be rebuilt.
 
@@ -80,10 +84,11 @@ class Replicas:
     """
 
     def __init__(
-        self, uid: str, max_parallelism: int, history: StateHistory, open_engine: Callable[[str, int], Engine]
+        self, uid: str, blocks: Blocks, history: StateHistory, open_engine: Callable[[str, range], Engine]
     ) -> None:
+        """`open_engine` opens the replica of some key groups of an operator."""
         self._uid = uid
-        self._max_parallelism = max_parallelism
+        self._blocks = blocks
         self._history = history
         self._open_engine = open_engine
         self._wanted = history.wanted
@@ -98,7 +103,7 @@ class Replicas:
             return None
         reader = self._by_group.get(group)
         if reader is None:
-            block = block_of(group, self._max_parallelism)
+            block = self._blocks.of(group)
             reader = self._readers.get(block)
             if reader is None:
                 reader = self._readers[block] = self._open(block)
@@ -106,7 +111,8 @@ class Replicas:
         return reader
 
     def _open(self, block: int) -> Reader:
-        engine = self._open_engine(self._uid, block)
+        groups = self._blocks.groups(block)
+        engine = self._open_engine(self._uid, groups)
         self._engines.append(engine)
         wanted = self._wanted
         assert wanted is not None
@@ -114,11 +120,11 @@ class Replicas:
         for _ in range(100):
             position = engine.position()
             if position != wanted:
-                steps = self._history.steps(self._uid, block, position)
+                steps = self._history.steps(self._uid, groups, position)
                 if steps is None:
                     engine.reset()
                     continue
-                if not engine.apply(position, _Changes(steps, block_range(block, self._max_parallelism)), wanted):
+                if not engine.apply(position, _Changes(steps), wanted):
                     continue
                 keep = self._history.keep(self._uid, block)
                 if keep is not None:
@@ -146,12 +152,11 @@ class Replicas:
 
 
 class _Changes:
-    """The changes of some key groups in a list of files. They can be iterated repeatedly, so engines need no buffer."""
+    """The changes in a list of files. They can be iterated repeatedly, so engines need no buffer."""
 
-    def __init__(self, steps: list[ReplayStep], groups: range) -> None:
+    def __init__(self, steps: list[ReplayStep]) -> None:
         self._steps = steps
-        self._groups = groups
 
     def __iter__(self) -> Iterator[GroupChanges]:
         for step in self._steps:
-            yield from read_changes(step.data, self._groups, name=step.name)
+            yield from read_changes(step.data, step.groups, name=step.name)

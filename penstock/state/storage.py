@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -137,6 +138,11 @@ class Storage(ABC):
     @abstractmethod
     def delete(self, name: str) -> None:
         """Remove the object if it exists."""
+
+    def delete_all(self, names: Iterable[str]) -> None:
+        """Remove the objects that exist, in any order."""
+        for name in names:
+            self.delete(name)
 
     def delete_below(self, directory: str) -> None:
         """Remove every object below a directory, and incomplete files."""

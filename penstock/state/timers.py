@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from penstock.errors import PenstockError
 from penstock.state.entries import key_hash, state_id
 from penstock.state.files import GroupChanges
-from penstock.state.key_groups import block_of, block_range, blocks_of_range
 from penstock.state.weight import sample, weigh
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ class Timers:
             groups: The key groups of this subtask.
         """
         self._groups = groups
-        blocks = blocks_of_range(groups.start, groups.stop, self._overlay.max_parallelism)
+        blocks = self._overlay.blocks.touching(groups)
         self._stored_least = {block: time for block, time in least.items() if block in blocks}
         self._stored_first = min(self._stored_least.values(), default=NEVER)
         self._horizon = -_BIAS - 1
@@ -261,7 +260,7 @@ class Timers:
     def _streams_of(self, block: int) -> list[_Stored]:
         """Return one stream per key group of the block that belongs to this subtask. Streams keep their position."""
         streams = []
-        for group in block_range(block, self._overlay.max_parallelism):
+        for group in self._overlay.blocks.groups(block):
             reader = self._overlay.reader(group) if group in self._groups else None
             if reader is not None:
                 stream = self._streams.get(group)
@@ -296,7 +295,6 @@ class Timers:
         Call it after `drain`. If two subtasks share a block, the time can be that of a timer that the other subtask
         deleted. It is then too early, which costs one read, but never too late.
         """
-        maximum = self._overlay.max_parallelism
         for block in self._uncertain:
             for stream in self._streams_of(block):
                 while stream.head is not None and stream.head in self._gone:
@@ -304,7 +302,7 @@ class Timers:
             self._stored_least[block] = self._first(block)
         least = dict(self._stored_least)
         for group, time in self._new_least.items():
-            block = block_of(group, maximum)
+            block = self._overlay.blocks.of(group)
             least[block] = min(time, least.get(block, NEVER))
         return {block: time for block, time in least.items() if time != NEVER}
 
@@ -313,8 +311,7 @@ class Timers:
         return _RANGE.pack(group, self._id) + _TIME.pack(time + _BIAS, len(key)) + key + namespace
 
     def _block(self, key: bytes) -> int:
-        maximum = self._overlay.max_parallelism
-        return block_of(key_hash(key) % maximum, maximum)
+        return self._overlay.blocks.of(key_hash(key) % self._overlay.max_parallelism)
 
 
 class _Stored:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.checkpoint.manifest import OperatorSnapshot
 from penstock.errors import PenstockError
 from penstock.state.files import GroupChanges
-from penstock.state.key_groups import block_of, key_group_of
+from penstock.state.key_groups import key_group_of
 from penstock.state.shares import BROADCAST, GROUPED, Shares, group_of, without_group
 from penstock.tables.keys import TEXT, KeyShape, MixedKeys, canonical, decode_key, key_shape
 from penstock.tables.layouts import (
@@ -145,7 +145,7 @@ class KeyedContent:
         """Return the rows of one key. Reads only its key group."""
         data = canonical(key)
         group = key_group_of(data, self.max_parallelism)
-        block = block_of(group, self.max_parallelism)
+        block = self._source.block_of(group)
         found: list[Entry] = []
         if block in self._source.blocks():
             for _, entries in self.entries(block, range(group, group + 1)):

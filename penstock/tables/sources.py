@@ -7,12 +7,13 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from penstock.checkpoint.base_runs import BaseRuns
 from penstock.checkpoint.bases import block_groups
 from penstock.checkpoint.manifest import Manifest, Version
 from penstock.checkpoint.manifest_chain import ManifestChain
-from penstock.savepoint.format import SavedBlock
+from penstock.savepoint.format import SavedBlock, SavedOperator
+from penstock.state.blocks import Blocks
 from penstock.state.files import GroupChanges, read_changes
-from penstock.state.key_groups import block_count
 from penstock.state.storage import MissingObject, Storage
 from penstock.state.storage_uri import open_storage
 
@@ -25,6 +26,9 @@ class KeyedSource(Protocol):
 
     def blocks(self) -> list[int]:
         """Return the blocks that can contain state."""
+
+    def block_of(self, group: int) -> int:
+        """Return the block that contains a key group."""
 
     def groups(self, block: int, wanted: range | None = None) -> Iterator[GroupChanges]:
         """Yield the key groups of a block, or only the wanted ones, with all their entries."""
@@ -52,15 +56,20 @@ class _Opened:
 class SavedBlocks:
     """The blocks of a savepoint. Each file's hash is verified before its contents are used."""
 
-    def __init__(self, storage: Storage, blocks: dict[int, SavedBlock]) -> None:
+    def __init__(self, storage: Storage, operator: SavedOperator) -> None:
         self._opened = _Opened(storage)
-        self._blocks = blocks
+        self._blocks: dict[int, SavedBlock] = operator.blocks
+        self._all = operator.all_blocks
         self._sound: set[int] = set()
         """The blocks whose hashes have been verified."""
 
     def blocks(self) -> list[int]:
         """Return the numbers of the blocks that contain state."""
         return sorted(self._blocks)
+
+    def block_of(self, group: int) -> int:
+        """Return the block that contains a key group."""
+        return self._all.of(group)
 
     def sample(self) -> Iterator[tuple[int, Iterator[GroupChanges]]]:
         """Yield some blocks with their key groups, for sampling keys."""
@@ -100,19 +109,23 @@ class CheckpointBlocks:
         self._opened = _Opened(storage)
         self._version = version
         self._uid = uid
-        snapshot = manifest.operators.get(uid)
-        self._max_parallelism = 1 if snapshot is None else snapshot.max_parallelism
-        bases = manifest.bases.get(uid, {})
+        self._all = manifest.blocks.get(uid, Blocks(max_parallelism=1, count=1))
+        runs = BaseRuns(manifest.bases.get(uid, {}))
         since = manifest.since_base.get(uid, {})
         self._blocks = [
             number
-            for number in range(block_count(self._max_parallelism))
-            if number in since or (number in bases and bases[number].name)
+            for number in self._all.numbers
+            if number in since
+            or any(base is not None and base.name for _, base in runs.parts(self._all.groups(number)))
         ]
 
     def blocks(self) -> list[int]:
         """Return the numbers of the blocks that contain state."""
         return self._blocks
+
+    def block_of(self, group: int) -> int:
+        """Return the block that contains a key group."""
+        return self._all.of(group)
 
     def sample(self) -> Iterator[tuple[int, Iterator[GroupChanges]]]:
         """Yield some blocks with their key groups, for sampling keys."""
@@ -122,7 +135,7 @@ class CheckpointBlocks:
     def groups(self, block: int, wanted: range | None = None) -> Iterator[GroupChanges]:
         """Yield the key groups of a block."""
         chain = ManifestChain(self._opened.storage, self._version)
-        for change in block_groups(chain, self._uid, block, self._max_parallelism):
+        for change in block_groups(chain, self._uid, self._all.groups(block)):
             if wanted is None or change.group in wanted:
                 yield change
 

@@ -31,9 +31,10 @@ from penstock.savepoint.format import (
     savepoint_storage,
 )
 from penstock.savepoint.positions import Positions
+from penstock.state.blocks import Blocks, blocks_for
 from penstock.state.entries import HEADER, state_id
 from penstock.state.files import GroupChanges, merge_changes, write_changes
-from penstock.state.key_groups import block_of, check_parallelism, key_group_of
+from penstock.state.key_groups import check_parallelism, key_group_of
 from penstock.state.overlay import TIMER_KINDS
 from penstock.state.shares import GROUPED
 from penstock.state.spill import Run
@@ -203,9 +204,13 @@ class SavepointWriter:
         self, uid: str, bootstrap: KeyedBootstrap | StateBootstrap, name: str, target: SharedStorage
     ) -> SavedOperator:
         snapshot, changes = bootstrap.run(uid, name, self._max_parallelism, self._number)
-        blocks, timers = _write_blocks(target, changes, self._max_parallelism)
+        laid = blocks_for(snapshot.parallelism, self._max_parallelism)
+        blocks, timers = _write_blocks(target, changes, laid)
         return SavedOperator(
-            snapshot=msgspec.structs.replace(snapshot, timers=timers), derived_uid=False, blocks=blocks
+            snapshot=msgspec.structs.replace(snapshot, timers=timers),
+            derived_uid=False,
+            blocks=blocks,
+            block_count=laid.count,
         )
 
     def _write_kept(self, uid: str, kept: _Kept, target: SharedStorage, now: int) -> SavedOperator:
@@ -219,7 +224,7 @@ class SavepointWriter:
                 f"its key groups cannot be changed.",
                 fix="Keep its max parallelism, or call remove_operator.",
             )
-        source = SavedBlocks(self._base.storage, saved.blocks)
+        source = SavedBlocks(self._base.storage, saved)
         rewrites: dict[str, list[tuple[bytes, bytes]]] = {}
         shares = dict(snapshot.operator_state)
         for (state, frame), functions in kept.changes.items():
@@ -243,10 +248,11 @@ class SavepointWriter:
                     _put(run, _regrouped(change.entries, dropped, kept.max_parallelism if regrouped else None))
             for entries in rewrites.values():
                 _put(run, iter(entries))
-            blocks, timers = _write_blocks(target, run.changes(), kept.max_parallelism)
+            parallelism = min(snapshot.parallelism, kept.max_parallelism)
+            laid = blocks_for(parallelism, kept.max_parallelism)
+            blocks, timers = _write_blocks(target, run.changes(), laid)
         finally:
             run.close()
-        parallelism = min(snapshot.parallelism, kept.max_parallelism)
         changed = msgspec.structs.replace(
             snapshot,
             parallelism=parallelism,
@@ -254,7 +260,7 @@ class SavepointWriter:
             operator_state=shares,
             timers=timers,
         )
-        return SavedOperator(snapshot=changed, derived_uid=saved.derived_uid, blocks=blocks)
+        return SavedOperator(snapshot=changed, derived_uid=saved.derived_uid, blocks=blocks, block_count=laid.count)
 
     # -- the rest ------------------------------------------------------------------------------------------------------
 
@@ -349,13 +355,13 @@ def _put(run: Run, entries: Iterator[tuple[bytes, bytes]]) -> None:
 
 
 def _write_blocks(
-    target: SharedStorage, changes: Iterable[GroupChanges], max_parallelism: int
+    target: SharedStorage, changes: Iterable[GroupChanges], laid: Blocks
 ) -> tuple[dict[int, SavedBlock], dict[str, dict[int, int]]]:
     """Write block files, one key group at a time. Return the blocks, and the first timers by kind and block."""
     timers: dict[str, dict[int, int]] = {}
     blocks: dict[int, SavedBlock] = {}
     whole = (merge_changes([change], as_base=True) for change in changes)
-    for block, groups in groupby(whole, key=lambda change: block_of(change.group, max_parallelism)):
+    for block, groups in groupby(whole, key=lambda change: laid.of(change.group)):
         with tempfile.TemporaryFile(prefix="penstock-block-") as file:
             written = write_changes(_noting_timers(groups, block, timers), file)
             if written.entries:

@@ -15,7 +15,6 @@ from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.state.descriptors import AggregatingState, ListState, MapState, ReducingState
 from penstock.state.entries import stored_keys
-from penstock.state.key_groups import block_count
 from penstock.state.keys import decode_key, encode_key
 from penstock.state.overlay import TIMER_KINDS, Overlay
 from penstock.state.replica import Replicas
@@ -127,7 +126,7 @@ class CommittedState:
         with self.reading(None, operator) as (overlay, _):
             for kind in TIMER_KINDS:
                 timers = overlay.timers[kind]
-                least = dict.fromkeys(range(block_count(overlay.max_parallelism)), LEAST)
+                least = dict.fromkeys(overlay.blocks.numbers, LEAST)
                 timers.begin(least, range(overlay.max_parallelism))
                 found += [(time, decode_key(key), kind) for time, key, _ in timers.due(GREATEST)]
         return sorted(found, key=lambda timer: (timer[0], timer[2], repr(timer[1])))
@@ -160,9 +159,9 @@ class CommittedState:
         access = self._engine.state_access(parameters)
         # Hides state that has expired but is still stored.
         run.set_time(parameters.timestamp, self.watermark_of(run.chain.operators[0].uid))
-        replicas = access.replicas(run.chain.operators[0].uid, run.chain.max_parallelism)
+        replicas = access.replicas(run.chain.operators[0].uid)
         try:
-            overlay.begin(0, replicas)
+            overlay.begin(0, replicas, blocks=access.blocks[run.chain.operators[0].uid])
             yield overlay, replicas
         finally:
             replicas.close()

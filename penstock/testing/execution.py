@@ -294,4 +294,5 @@ class LocalExecution:
             inline_bytes=self._settings.inline_bytes,
             timestamp=self.driver.epoch_clock(),
             scale=self.driver.scale,
+            blocks=self.driver.blocks,
         )

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from penstock.checkpoint.bases import block_groups
+from penstock.checkpoint.bases import all_blocks, block_groups
 from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.checkpoint.manifest import Manifest, latest
 from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.errors import PenstockError
 from penstock.state.entries import entry_prefix, state_id
-from penstock.state.key_groups import block_count
 from penstock.state.keys import decode_key
 from penstock.state.local_storage import LocalStorage
 from penstock.state.serializers import serializer_for
@@ -41,25 +40,19 @@ def read_values(storage: Storage, uid: str, state: str, value_type: Any) -> dict
     found = latest(storage)
     if found is None:
         return {}
-    _, version = found
+    manifest, version = found
+    if uid not in manifest.operators:
+        raise PenstockError(f"Checkpoint {manifest.id} holds no operator '{uid}'; it has {sorted(manifest.operators)}.")
     chain = ManifestChain(storage, version)
-    max_parallelism = _max_parallelism(storage, uid)
     decode = serializer_for(value_type).decode
     header = len(entry_prefix(0, 0, b""))
     # With TTL, a timestamp precedes the value.
     skipped = {state_id(state).to_bytes(4, "big"): 0, state_id(timed_name(state)).to_bytes(4, "big"): STAMP.size}
     values = {}
-    for block in range(block_count(max_parallelism)):
-        for changes in block_groups(chain, uid, block, max_parallelism):
+    for block in all_blocks(uid, manifest.blocks[uid]) if uid in manifest.blocks else []:
+        for changes in block_groups(chain, uid, block.groups):
             for key, value in changes.entries:
                 skip = skipped.get(key[2:6])
                 if skip is not None and value is not None:
                     values[decode_key(key[header:])] = decode(value[skip:])
     return values
-
-
-def _max_parallelism(storage: Storage, uid: str) -> int:
-    manifest = last_manifest(storage)
-    if uid not in manifest.operators:
-        raise PenstockError(f"Checkpoint {manifest.id} holds no operator '{uid}'; it has {sorted(manifest.operators)}.")
-    return manifest.operators[uid].max_parallelism

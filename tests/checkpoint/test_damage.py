@@ -80,7 +80,7 @@ def rewritten(root: Path, change: Callable[[list[Any]], None]) -> None:
 
 def newer(root: Path) -> str:
     rewritten(root, lambda body: body.__setitem__(0, FORMAT + 1))
-    version = f"this version of Penstock reads formats 2 and {FORMAT}"
+    version = f"this version of Penstock reads formats 2 to {FORMAT}"
     return f"{LAST} in {root}, checkpoint 3, has format {FORMAT + 1}; {version}"
 
 

@@ -6,6 +6,7 @@ from epoch_jobs import GROUPS, STATES, Clock, CommitLog, program
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.checkpoint.bases import all_blocks
 from penstock.checkpoint.manifest import Version, load, manifest_name
 from penstock.checkpoint.manifest_chain import ManifestChain, _manifests
 from penstock.checkpoint.retention import Retention
@@ -43,7 +44,7 @@ class Tasks:
         deltas = []
         if changes := overlay.changes():
             access = StateAccess(None, self.storage, None, self.inline_bytes)
-            written = access.write_delta(number, changes, GROUPS)
+            written = access.write_delta(number, changes, parameters.blocks["count"])
             deltas = [
                 DeltaHandle(
                     name=written.name,
@@ -113,9 +114,9 @@ class Lineage:
         return range(max(1, last - self.options["retained"] + 1), last + 1)
 
     def state_at(self, number):
-        _, version = load(self.storage, number)
+        manifest, version = load(self.storage, number)
         history = ManifestChain(self.storage, version)
-        replicas = Replicas("count", GROUPS, history, lambda uid, block: MemoryEngine())
+        replicas = Replicas("count", manifest.blocks["count"], history, lambda uid, groups: MemoryEngine())
         overlay = Overlay(GROUPS)
         state = overlay.register(ValueStateDescriptor("n", int))
         overlay.begin(0, replicas)
@@ -157,11 +158,11 @@ class Lineage:
 
         watching = Watching(self.storage._root)
         for number in range(max(1, last - self.options["retained"]), last + 1):
-            _, version = load(watching, number)
+            manifest, version = load(watching, number)
             history = ManifestChain(watching, Version(id=number, digest=version.digest))
             _manifests.clear()
-            for block in range(16):
-                history.steps("count", block, None)
+            for block in all_blocks("count", manifest.blocks["count"]):
+                history.steps("count", block.groups, None)
         return read
 
 
@@ -203,6 +204,25 @@ class TestBases:
             line.epoch({f"key {number % 3}": number})
         line.check()
         assert len(line.storage.list("manifests/")) < 60
+
+    def test_bases_are_announced_once_even_if_the_driver_fails_after_the_checkpoint(self, lineage):
+        line = lineage()
+        values = {f"key {key}": 0 for key in range(200)}
+        line.epoch(values)
+        # A sink that fails ends the epoch here, and the same driver continues with the next one.
+        line.driver._housekeeping.published, published = (
+            lambda manifest, version: None,
+            line.driver._housekeeping.published,
+        )
+        line.epoch(values)
+        once = line.driver.last.since_base["count"]
+        line.driver._housekeeping.published = published
+        line.epoch(values)
+        twice = line.driver.last.since_base["count"]
+        based = {block for block in once if block in twice and twice[block] == 2 * once[block]}
+        assert len(based) == 8
+        line.epoch({})
+        line.check()
 
     def test_bases_merged_concurrently_with_epochs_are_announced_when_they_are_done(self, lineage):
         line = lineage(asynchronous=True)
@@ -251,6 +271,59 @@ class TestRetention:
         line.start()
         line.epoch({"a": 4})
         assert not [name for name in line.files() if "late" in name or "never" in name]
+        line.check()
+
+    def test_the_driver_lists_files_of_state_only_in_its_first_sweep(self, lineage, monkeypatch):
+        line = lineage()
+        listed = []
+        found = line.storage.list
+        monkeypatch.setattr(line.storage, "list", lambda prefix: listed.append(prefix) or found(prefix))
+        for number in range(40):
+            line.epoch({f"key {key}": number for key in range(20)})
+        assert listed.count("deltas/") == listed.count("bases/") == 1
+        line.check()
+        monkeypatch.undo()
+        line.sweep()
+        assert line.files() == line.needed()
+
+    def test_later_sweeps_list_now_and_then_to_find_files_of_failed_attempts(self, lineage, monkeypatch):
+        monkeypatch.setattr("penstock.checkpoint.housekeeping._LIST_EVERY", 10)
+        line = lineage()
+        for number in range(3):
+            line.epoch({"a": number})
+        line.storage.write("deltas/000000000003/failed.arrow", b"of an attempt that failed")
+        for number in range(12):
+            line.epoch({"a": number})
+        assert not line.storage.exists("deltas/000000000003/failed.arrow")
+
+    def test_a_sweep_after_a_restart_in_the_same_process_finds_files_of_the_failed_attempt(self, lineage):
+        line = lineage()
+        for number in range(3):
+            line.epoch({"a": number})
+        line.storage.write("deltas/000000000003/failed.arrow", b"of the attempt that failed")
+        line.driver.recover()
+        for number in range(20):
+            line.epoch({"a": number})
+        assert not line.storage.exists("deltas/000000000003/failed.arrow")
+
+    def test_a_checkpoint_that_is_published_during_a_sweep_is_swept_later(self, lineage, monkeypatch):
+        line = lineage(base_bytes=1 << 30)
+        line.epoch({"a": 0})
+        retention = line.driver._housekeeping._retention
+        first, found = line.driver.last, line.storage.list
+
+        def list_during_an_epoch(prefix):
+            names = found(prefix)
+            if prefix == "bases/":
+                monkeypatch.undo()
+                line.epoch({"a": 1})
+            return names
+
+        monkeypatch.setattr(line.storage, "list", list_during_an_epoch)
+        monkeypatch.setattr("penstock.checkpoint.housekeeping._SWEEP_EVERY", 1000)
+        retention.sweep(first)
+        retention.sweep(line.driver.last, listing=False)
+        assert line.storage.list("deltas/")[-1] in retention._known
         line.check()
 
     def test_a_sweep_keeps_files_of_the_running_epoch_and_of_a_later_driver(self, lineage):

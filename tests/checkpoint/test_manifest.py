@@ -20,6 +20,7 @@ from penstock.checkpoint.manifest import (
     publish,
 )
 from penstock.runtime.report import DeltaHandle
+from penstock.state.blocks import Blocks
 from penstock.state.driver_storage import DriverStorage
 from penstock.state.local_storage import LocalStorage
 from penstock.state.storage import MissingObject
@@ -81,8 +82,9 @@ class TestPublishing:
                 )
             },
             committables=[Committable(uid="sink", subtask=0, payload=b"page")],
-            bases={"c": {3: BaseHandle(id=1, name="bases/1/x", size=100)}},
+            bases={"c": {24: BaseHandle(id=1, name="bases/1/x", size=100, end=32)}},
             since_base={"c": {0: 9}},
+            blocks={"c": Blocks(max_parallelism=128, count=16)},
             batch=None,
             ended=True,
         )
@@ -189,7 +191,7 @@ class TestDamage:
     def test_a_newer_format_is_refused(self, files, tmp_path):
         body = msgspec.msgpack.encode([FORMAT + 1, "whatever a later version writes"])
         overwrite_new(tmp_path, 1, body)
-        message = rf"manifests/0*1 in .* has format {FORMAT + 1}; .* Penstock reads formats 2 and {FORMAT}. Run the"
+        message = rf"manifests/0*1 in .* has format {FORMAT + 1}; .* Penstock reads formats 2 to {FORMAT}. Run the"
         with pytest.raises(BadManifest, match=message):
             latest(files)
 

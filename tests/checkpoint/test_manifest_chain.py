@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.checkpoint import manifest_chain
-from penstock.checkpoint.bases import Block, merge_block
+from penstock.checkpoint.base_runs import BaseRuns
+from penstock.checkpoint.bases import all_blocks, merge_block
 from penstock.checkpoint.manifest import (
     FORMAT,
     BaseHandle,
@@ -20,16 +21,17 @@ from penstock.checkpoint.manifest import (
 from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.runtime.report import DeltaHandle
 from penstock.state.access import StateAccess
+from penstock.state.blocks import Blocks, blocks_for
 from penstock.state.driver_storage import DriverStorage
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.files import GroupChanges
-from penstock.state.key_groups import block_count, block_of
 from penstock.state.replica import Replicas, StaleAttempt
 from penstock.state.storage import MissingObject
 
 UID = "count"
 GROUPS = 4
 """Max parallelism; there are as many blocks, with one key group each."""
+BLOCKS = blocks_for(1, GROUPS)
 
 
 class Chain:
@@ -38,13 +40,15 @@ class Chain:
     def __init__(self, storage=None, token="driver"):
         self.storage = storage or DriverStorage()
         self.token = token
+        self.lineage = "lineage"
         self.versions = []
         self.bases = {}
+        self.blocks = BLOCKS
 
     def publish(self, *deltas, uid=UID):
         manifest = Manifest(
             format=FORMAT,
-            lineage="lineage",
+            lineage=self.lineage,
             id=len(self.versions) + 1,
             batch=None,
             parent=self.versions[-1].digest if self.versions else b"",
@@ -62,6 +66,7 @@ class Chain:
             log_index={},
             bases={UID: self.bases},
             since_base={},
+            blocks={UID: self.blocks, uid: self.blocks},
         )
         self.versions.append(publish(self.storage, manifest))
         return self.versions[-1]
@@ -70,7 +75,9 @@ class Chain:
         return ManifestChain(self.storage, version or self.versions[-1])
 
     def steps(self, position=None, block=0, **options):
-        steps = self.history(**options).steps(UID, block, None if position is None else encode_version(position))
+        steps = self.history(**options).steps(
+            UID, BLOCKS.groups(block), None if position is None else encode_version(position)
+        )
         return None if steps is None else [bytes(step.data) for step in steps]
 
 
@@ -142,6 +149,40 @@ class TestAlongTheChain:
         assert read == ["manifests/000000000006"]
 
 
+class TestCachedManifests:
+    @pytest.fixture
+    def long(self, monkeypatch):
+        """Twenty checkpoints with two deltas each, and an empty cache of eleven deltas."""
+        monkeypatch.setattr(manifest_chain, "_manifests", {})
+        monkeypatch.setattr(manifest_chain, "_CACHED_DELTAS", 11)
+        chain = Chain()
+        for number in range(20):
+            chain.publish(delta(b"%d" % number), delta(b"other", 1))
+        return chain
+
+    def test_a_process_caches_the_newest_manifests_up_to_a_number_of_deltas(self, long):
+        assert long.steps() == [b"%d" % number for number in range(20)]
+        assert sorted(each.id for each in manifest_chain._manifests.values()) == [16, 17, 18, 19, 20]
+
+    def test_a_cached_manifest_holds_only_what_a_walk_needs(self, long):
+        long.bases = {0: BaseHandle(id=3, name="bases/3", size=10, end=1)}
+        long.publish(delta(b"last"))
+        long.storage.write("bases/3", b"base")
+        assert long.steps() == [b"base", *(b"%d" % number for number in range(3, 20)), b"last"]
+        assert not any(hasattr(each, "bases") for each in manifest_chain._manifests.values())
+        assert long.steps(long.versions[18]) == [b"19", b"last"]
+
+    def test_manifests_of_a_lineage_that_has_ended_make_room(self, long):
+        long.steps()
+        other = Chain(token="another run")
+        other.lineage = "other"
+        for content in (b"one", b"two"):
+            other.publish(delta(content))
+        other.steps()
+        assert {each.lineage for each in manifest_chain._manifests.values()} == {"lineage", "other"}
+        assert sorted(each.id for each in manifest_chain._manifests.values()) == [1, 2, 17, 18, 19, 20]
+
+
 class TestOffTheChain:
     def test_a_replica_of_another_history_is_rebuilt(self, chain):
         other = Chain(token="another driver")
@@ -171,7 +212,10 @@ class TestBases:
     def based(self, chain):
         """Return the same chain with a sixth manifest that announces a base as of checkpoint 4."""
         chain.storage.write("bases/4/abc", b"base of four")
-        chain.bases = {0: BaseHandle(id=4, name="bases/4/abc", size=12), 1: BaseHandle(id=4, name="", size=0)}
+        chain.bases = {
+            0: BaseHandle(id=4, name="bases/4/abc", size=12, end=1),
+            1: BaseHandle(id=4, name="", size=0, end=2),
+        }
         chain.publish(delta(b"six"))
         return chain
 
@@ -239,7 +283,7 @@ def test_every_path_to_a_version_leads_to_the_same_state(epochs, data):
     announced = {}
     for number, (changes, merges) in enumerate(epochs, 1):
         changes = sorted(changes, key=lambda change: change.group)
-        written = StateAccess(None, None, None, 0).write_delta(number, changes, GROUPS)
+        written = StateAccess(None, None, None, 0).write_delta(number, changes, BLOCKS)
         handle = DeltaHandle(
             name=written.name, size=written.size, entries=written.entries, blocks=written.blocks, inline=written.inline
         )
@@ -248,17 +292,54 @@ def test_every_path_to_a_version_leads_to_the_same_state(epochs, data):
         models.append(apply_to(models[-1], changes))
         if merges:
             announced = {
-                block: merge_block(chain.storage, version, Block(uid=UID, number=block, max_parallelism=GROUPS))
-                for block in range(block_count(GROUPS))
+                block.groups.start: merge_block(chain.storage, version, block) for block in all_blocks(UID, BLOCKS)
             }
     engines = {}
     versions = data.draw(st.lists(st.integers(1, len(epochs)), min_size=1, max_size=4).map(sorted))
     for number in versions:
         history = chain.history(chain.versions[number - 1])
-        replicas = Replicas(UID, GROUPS, history, lambda uid, block: engines.setdefault(block, MemoryEngine()))
+        replicas = Replicas(UID, BLOCKS, history, lambda uid, groups: engines.setdefault(groups, MemoryEngine()))
         found = {}
         for group in range(GROUPS):
-            assert block_of(group, GROUPS) == group
+            found.update(replicas.reader(group).scan(b""))
+        replicas.close()
+        assert found == models[number]
+
+
+any_blocks = st.integers(1, GROUPS).map(lambda count: Blocks(max_parallelism=GROUPS, count=count))
+
+
+@given(
+    st.lists(st.tuples(changes_of_an_epoch, any_blocks, st.sets(st.integers(0, GROUPS - 1))), min_size=1, max_size=8),
+    st.data(),
+)
+def test_every_path_leads_to_the_same_state_if_blocks_change_with_every_epoch(epochs, data):
+    """Each epoch has other blocks, of which some are merged; so has each process that reads."""
+    chain = Chain()
+    models = [{}]
+    for number, (changes, blocks, merged) in enumerate(epochs, 1):
+        changes = sorted(changes, key=lambda change: change.group)
+        written = StateAccess(None, None, None, 0).write_delta(number, changes, blocks)
+        handle = DeltaHandle(
+            name=written.name, size=written.size, entries=written.entries, blocks=written.blocks, inline=written.inline
+        )
+        chain.blocks = blocks
+        version = chain.publish(handle)
+        models.append(apply_to(models[-1], changes))
+        newer = {
+            block.groups.start: merge_block(chain.storage, version, block)
+            for block in all_blocks(UID, blocks)
+            if block.number in merged
+        }
+        chain.bases = BaseRuns(chain.bases).replaced(newer)
+    engines = {}
+    versions = data.draw(st.lists(st.integers(1, len(epochs)), min_size=1, max_size=4).map(sorted))
+    for number in versions:
+        history = chain.history(chain.versions[number - 1])
+        blocks = data.draw(any_blocks)
+        replicas = Replicas(UID, blocks, history, lambda uid, groups: engines.setdefault(groups, MemoryEngine()))
+        found = {}
+        for group in range(GROUPS):
             found.update(replicas.reader(group).scan(b""))
         replicas.close()
         assert found == models[number]

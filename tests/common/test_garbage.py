@@ -4,8 +4,9 @@ import gc
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
-from penstock.common.garbage import GarbageCollector
+from penstock.common.garbage import GarbageCollector, collection_paused
 
 
 def collector(every: int, costs: float) -> tuple[GarbageCollector, list[float], Callable[[float], None]]:
@@ -69,3 +70,24 @@ def test_importing_penstock_keeps_the_gc_thresholds_of_the_program() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "(123, 4, 5)"
+
+
+def test_collection_is_paused_inside_the_context_only() -> None:
+    assert gc.isenabled()
+    with suppress(KeyError), collection_paused():
+        assert not gc.isenabled()
+        with collection_paused():
+            pass
+        assert not gc.isenabled()
+        raise KeyError
+    assert gc.isenabled()
+
+
+def test_a_program_that_collects_no_garbage_stays_that_way() -> None:
+    gc.disable()
+    try:
+        with collection_paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -22,9 +22,11 @@ def run(page: str) -> dict[str, Any]:
 def test_a_backend_of_the_page_opens_its_replicas_where_the_setting_says(tmp_path: Path) -> None:
     names = run("backends")
     assert names["env"].get_configuration().get_string("state.backend", "") == "rocksdb"
-    engine = names["Elsewhere"]({"custom.root": str(tmp_path)}).open("/some/replica")
-    assert not engine.position()
+    factory = names["Elsewhere"]({"custom.root": str(tmp_path)})
+    assert not factory.open("/some/replica").position()
     assert (tmp_path / "some-replica").exists()
+    factory.drop("/some/replica")
+    assert not (tmp_path / "some-replica").exists()
 
 
 def test_calls_win_over_the_defaults_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from penstock.runtime.report import DeltaHandle, OperatorReport, Report, encode_
 from penstock.runtime.rows import FAILURE, REPORT, Failure, encode_struct
 from penstock.state.access import StateAccess
 from penstock.state.backends import Backend
+from penstock.state.blocks import blocks_for
 from penstock.state.descriptors import ValueStateDescriptor
 from penstock.state.driver_storage import DriverStorage
 from penstock.state.engines.memory import MemoryEngine
@@ -69,7 +70,7 @@ def deltas_of(epoch, values):
     changes = overlay.changes()
     if not changes:
         return []
-    written = StateAccess(None, None, None, 0).write_delta(epoch, changes, GROUPS)
+    written = StateAccess(None, None, None, 0).write_delta(epoch, changes, blocks_for(1, GROUPS))
     return [
         DeltaHandle(
             name=written.name, size=written.size, entries=written.entries, blocks=written.blocks, inline=written.inline
@@ -387,7 +388,7 @@ class TestRecovery:
 def committed_state(driver, keys):
     """Return the values of these keys in a new replica."""
     history = ManifestChain(driver.storage, driver.version)
-    replicas = Replicas("count", GROUPS, history, lambda uid, block: MemoryEngine())
+    replicas = Replicas("count", driver.last.blocks["count"], history, lambda uid, groups: MemoryEngine())
     overlay = Overlay(GROUPS)
     state = overlay.register(ValueStateDescriptor("n", int))
     overlay.begin(0, replicas)
@@ -511,6 +512,24 @@ def test_the_driver_keeps_statistics_of_recent_epochs_only(start, engine, monkey
     for _ in range(8):
         driver.run_epoch(None, {})
     assert [statistics.number for statistics in driver.statistics] == [4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(("tasks", "inline_bytes"), [(0, 400), (1, 400), (2, 400), (3, 333), (4, 250), (2000, 0)])
+def test_tasks_share_the_space_for_deltas_inside_a_manifest(tasks, inline_bytes):
+    assert Settings(inline_bytes=400, inline_total=1000).inline_limit(tasks) == inline_bytes
+
+
+def test_tasks_put_smaller_deltas_into_the_manifest_if_there_are_many(engine, storage):
+    env = StreamExecutionEnvironment.get_execution_environment()
+    counted = env.from_collection([]).key_by(lambda n: n).process(lambda n, ctx: [n]).uid("one")
+    counted.key_by(lambda n: n).process(lambda n, ctx: [n]).uid("two").print().uid("out")
+    graph = build(env._graph, parallelism=5, max_parallelism=GROUPS)
+    settings = Settings(inline_total=1000, retries=0)
+    driver = EpochDriver(graph, storage, settings, engine.execute, {"out": CommitLog()})
+    engine.plan = [silent]
+    with pytest.raises(EpochFailed):
+        driver.run_epoch(0, {})
+    assert engine.attempts[0].inline_bytes == 100
 
 
 class TestEngineProperties:

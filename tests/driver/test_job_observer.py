@@ -31,7 +31,7 @@ from penstock.rest.views.shared import status_durations
 from penstock.runtime.plan import Chain, ChainedOperator
 from penstock.spark import executor_watch
 from penstock.spark.executor_watch import ExecutorWatch
-from penstock.state.key_groups import block_count
+from penstock.state.blocks import Blocks, blocks_for
 from penstock.testing import JobHarness
 
 
@@ -51,9 +51,11 @@ def chain(number: int, level: int, parallelism: int, max_parallelism: int = 128)
     return made
 
 
-def manifest(bases: dict[str, dict[int, int]], since: dict[str, dict[int, int]]) -> Manifest:
+def manifest(
+    bases: dict[str, dict[int, BaseHandle]], since: dict[str, dict[int, int]], blocks: dict[str, Blocks]
+) -> Manifest:
     return Manifest(
-        format=3,
+        format=4,
         lineage="",
         id=1,
         batch=None,
@@ -66,11 +68,9 @@ def manifest(bases: dict[str, dict[int, int]], since: dict[str, dict[int, int]])
         records={},
         spark_log={},
         log_index={},
-        bases={
-            uid: {block: BaseHandle(id=1, name="b", size=size) for block, size in blocks.items()}
-            for uid, blocks in bases.items()
-        },
+        bases=bases,
         since_base=since,
+        blocks=blocks,
     )
 
 
@@ -81,8 +81,12 @@ def manifest(bases: dict[str, dict[int, int]], since: dict[str, dict[int, int]])
 )
 def test_state_of_subtasks_adds_up_to_the_state_of_the_operator(sizes, bases, deltas):
     most, parallelism = sizes
-    blocks = range(block_count(most))
-    stored = manifest({"op0": {n: bases[n] for n in blocks}}, {"op0": {n: deltas[n] for n in blocks}})
+    blocks = blocks_for(parallelism, most)
+    based = {
+        blocks.groups(n).start: BaseHandle(id=1, name="b", size=bases[n % 16], end=blocks.groups(n).stop)
+        for n in blocks.numbers
+    }
+    stored = manifest({"op0": based}, {"op0": {n: deltas[n % 16] for n in blocks.numbers}}, {"op0": blocks})
     graph = PhysicalGraph(chains=[chain(0, 1, parallelism, most)], edges=[], levels=[[], [0]])
     (task,) = completed_tasks(graph, 1, stored, [], [], 0, 0)
     assert task.state_bytes == stored.state_bytes("op0")

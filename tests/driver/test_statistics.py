@@ -43,6 +43,16 @@ def test_a_completed_checkpoint_has_sizes_and_acknowledgements(job):
     assert all(each.acknowledged_ms is not None for each in operator.subtasks)
 
 
+def test_checkpoints_before_the_last_ten_are_remembered_without_subtasks(job):
+    for number in range(12):
+        job.push(str(number)).epoch()
+    listed = [[len(operator.subtasks) for operator in each.operators if operator.uid == "r"] for each in
+              job.checkpoints.recent]  # fmt: skip
+    assert listed == [[0]] * 2 + [[2]] * 10
+    assert all(operator.state_bytes for each in job.checkpoints.recent for operator in each.operators
+               if operator.uid == "r")  # fmt: skip
+
+
 def test_a_failed_checkpoint_is_counted_with_its_reason(job):
     job.push("a").epoch()
     job.push("fail")

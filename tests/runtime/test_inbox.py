@@ -8,6 +8,7 @@ from penstock.runtime.exchange import Hop, KeyExchange, Keying, Outlet
 from penstock.runtime.failures import Party
 from penstock.runtime.inbox import Inbox, Misaligned, UpstreamFailed
 from penstock.runtime.partitions import RoundRobinExchange
+from penstock.runtime.report import summed
 from penstock.runtime.rows import BARRIER, DATA, PICKLED, channel_of, route_to
 from penstock.state.key_groups import owner_of
 
@@ -16,9 +17,13 @@ TARGETS = 2
 SENDER = Party("numbers", "numbers-uid")
 
 
-def rows_of(producers, epoch=EPOCH, records_per_buffer=3, keyed=True):
-    """Return the rows that these producers, lists of records, send on one edge to two targets in an epoch."""
+def rows_of(producers, epoch=EPOCH, records_per_buffer=3, keyed=True, totals=None):
+    """Return the rows that these producers, lists of records, send on one edge to two targets in an epoch.
+
+    What each producer reports about its channels is appended to `totals`.
+    """
     out = []
+    totals = [] if totals is None else totals
     hops = [Hop(target, route_to(1, target)) for target in range(TARGETS)]
     for number, records in enumerate(producers):
         channel = channel_of(0, number)
@@ -31,12 +36,16 @@ def rows_of(producers, epoch=EPOCH, records_per_buffer=3, keyed=True):
         # With a target size of 1 byte, every buffer after the first holds one record.
         exchange._limit = records_per_buffer
         exchange.process_many(records)
-        exchange.close(epoch, False)
+        totals.append(exchange.close(epoch, False))
     return out
 
 
-def receive(rows, target, producers, budget=1 << 20):
-    """Return the (channel, records) that a task for `target` processes, or raise Misaligned."""
+def receive(rows, target, producers, budget=1 << 20, totals=None):
+    """Return the (channel, records) that a task for `target` processes, or raise Misaligned.
+
+    What the task reports about its channels is appended to `totals`.
+    """
+    totals = [] if totals is None else totals
     inbox = Inbox(EPOCH, [channel_of(0, number) for number in range(producers)], budget)
     try:
         for row in rows:
@@ -52,7 +61,7 @@ def receive(rows, target, producers, budget=1 << 20):
             values = PICKLED.decode_many(buffer.values)
             received.append((channel, values))
             inbox.count(channel, len(values))
-        inbox.counts(route_to(1, target))
+        totals += inbox.totals(route_to(1, target))
         return received
     finally:
         inbox.close()
@@ -222,7 +231,32 @@ class TestMessages:
         inbox.align()
         inbox.count(channel_of(0, 0), 3)
         with pytest.raises(Misaligned, match="channel 0x0 sent 4 records, 3 arrived"):
-            inbox.counts(route_to(1, 0))
+            inbox.totals(route_to(1, 0))
+
+
+class TestTotals:
+    @given(inputs, st.booleans())
+    def test_both_ends_report_the_same_totals(self, producers, keyed):
+        sent, received = [], []
+        rows = rows_of(producers, keyed=keyed, totals=sent)
+        for target in range(TARGETS):
+            receive(rows, target, len(producers), totals=received)
+        assert summed(sent) == summed(received)
+
+    @given(inputs, inputs, st.data())
+    def test_a_channel_of_another_attempt_changes_the_totals(self, producers, others, data):
+        """A task reads the whole channel of a producer that ran twice, and its report is that of the other attempt."""
+        number = data.draw(st.integers(0, len(producers) - 1))
+        again = [*producers]
+        again[number] = data.draw(st.sampled_from(others))
+        sent, received = [], []
+        rows, rows_again = rows_of(producers, totals=sent), rows_of(again)
+        stale = data.draw(st.integers(0, TARGETS - 1))
+        changed = [row for row in rows_again if row.target == stale]
+        assume([tuple(row) for row in rows if row.target == stale] != [tuple(row) for row in changed])
+        for target in range(TARGETS):
+            receive(changed if target == stale else rows, target, len(producers), totals=received)
+        assert summed(sent) != summed(received)
 
 
 class TestOrder:

@@ -432,7 +432,7 @@ class TestWrongResults:
                 assert sorted(job.run()) == [("float", 1.0), ("float", 2.0)]
 
 
-NO_STATE = StateAccess(ManifestChain(DriverStorage(), None), None, lambda uid, block: MemoryEngine(), 0)
+NO_STATE = StateAccess(ManifestChain(DriverStorage(), None), None, lambda uid, groups: MemoryEngine(), 0)
 
 
 class TestAfterAFailure:

@@ -7,6 +7,7 @@ from penstock.runtime.event_time import ChannelTime, OperatorTime
 from penstock.runtime.report import DeltaHandle
 from penstock.savepoint.format import Metadata, SavedBlock, SavedOperator, SavedSource
 from penstock.savepoint.positions import Line, Positions
+from penstock.state.blocks import Blocks
 from penstock.state.shares import Shares
 from penstock.state.ttl import Form
 
@@ -39,7 +40,7 @@ SNAPSHOT = OperatorSnapshot(
 )
 
 MANIFEST = Manifest(
-    format=3,
+    format=4,
     lineage="lineage-1",
     id=7,
     batch=5,
@@ -52,16 +53,17 @@ MANIFEST = Manifest(
     records={"words": 42},
     spark_log={"offsets/5": b"v1\n{}\n3"},
     log_index={"offsets/5": 7, "offsets/4": 6},
-    bases={"count": {3: BaseHandle(id=4, name="bases/000000000004/ef.arrow", size=900)}},
+    bases={"count": {24: BaseHandle(id=4, name="bases/000000000004/ef.arrow", size=900, end=32)}},
     since_base={"count": {3: 150}},
     times={"count": TIME},
     sources=["words", "clicks"],
     claimed=("savepoint-1", "/savepoints/savepoint-1"),
     rescaled={"count": (2, 4)},
+    blocks={"count": Blocks(max_parallelism=128, count=16)},
 )
 
 METADATA = Metadata(
-    format=2,
+    format=3,
     penstock="0.1",
     id="savepoint-1",
     job="counting",
@@ -75,6 +77,7 @@ METADATA = Metadata(
             snapshot=SNAPSHOT,
             derived_uid=True,
             blocks={3: SavedBlock(name="state/0123456789abcdef0123456789abcdef.arrow", size=900)},
+            block_count=16,
         )
     },
     sources={"words": SavedSource(name="Words", derived_uid=True, records=42, reader="rows", copied=True)},

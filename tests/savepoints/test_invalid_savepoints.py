@@ -93,8 +93,8 @@ class TestAPath:
             restore(path)
 
     def test_a_savepoint_of_a_newer_version_is_refused(self, path):
-        rewritten(path, format=3, penstock="9.1", operators="laid out otherwise")
-        with pytest.raises(NewerSavepoint, match=r"made by Penstock 9\.1 and has format 3.*Run Penstock 9\.1 or later"):
+        rewritten(path, format=4, penstock="9.1", operators="laid out otherwise")
+        with pytest.raises(NewerSavepoint, match=r"made by Penstock 9\.1 and has format 4.*Run Penstock 9\.1 or later"):
             restore(path)
 
     def test_a_savepoint_of_an_older_version_is_read(self, path):

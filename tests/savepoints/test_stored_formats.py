@@ -4,14 +4,16 @@ import base64
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from stored_samples import METADATA, SAMPLES
 
 from penstock.checkpoint.manifest import digest_of, load, manifest_name
 from penstock.savepoint.format import load_savepoint
+from penstock.state.blocks import Blocks
 from penstock.state.local_storage import LocalStorage
 
 STORED = {
-    "manifest": """
+    "manifest-3": """
         3AATA6lsaW5lYWdlLTEHBcQQMDEyMzQ1Njc4OWFiY2RlZqd0b2tlbi0xzwAAAYvP5WgCw4GlY291bnSaqmNvdW50IHRoZW0CzICB
         oW6pdmFsdWUgaW50kpW8ZGVsdGFzLzAwMDAwMDAwMDAwNy9hYi5hcnJvd80BLASSAAPAlahjZC5hcnJvdwUBkQHEBWRlbHRhgadv
         ZmZzZXRzlKVzcGxpdKNpbnSSkcQBAZCRxAFtgaVldmVudIIADAMPgaFulsPN6mDCkgUGw8OBoW6SxANvbmXEA3R3b6NzdHKRk6Nv
@@ -22,7 +24,7 @@ STORED = {
     "version": """
         kgfEEDAxMjM0NTY3ODlhYmNkZWY=
     """,
-    "savepoint": """
+    "savepoint-2": """
         jaZmb3JtYXQCqHBlbnN0b2NrozAuMaJpZKtzYXZlcG9pbnQtMaNqb2KoY291bnRpbmenY3JlYXRlZM8AAAGLz+VoA6VjbG9ja88A
         AAGLz+VoAqdsaW5lYWdlqWxpbmVhZ2UtMapjaGVja3BvaW50B6ViYXRjaAWpb3BlcmF0b3JzgaVjb3VudIOoc25hcHNob3SaqmNv
         dW50IHRoZW0CzICBoW6pdmFsdWUgaW50kpW8ZGVsdGFzLzAwMDAwMDAwMDAwNy9hYi5hcnJvd80BLASSAAPAlahjZC5hcnJvdwUB
@@ -38,11 +40,30 @@ STORED = {
     "prepared-parts": """
         laQvb3V0p3Rva2VuLTHDkZWkL291dKsucGFydC03LTEtMKpwYXJ0LTctMS0wCpKhYaFikaFj
     """,
+    "manifest": """
+        3AAUBKlsaW5lYWdlLTEHBcQQMDEyMzQ1Njc4OWFiY2RlZqd0b2tlbi0xzwAAAYvP5WgCw4GlY291bnSaqmNvdW50IHRoZW0C
+        zICBoW6pdmFsdWUgaW50kpW8ZGVsdGFzLzAwMDAwMDAwMDAwNy9hYi5hcnJvd80BLASSAAPAlahjZC5hcnJvdwUBkQHEBWRl
+        bHRhgadvZmZzZXRzlKVzcGxpdKNpbnSSkcQBAZCRxAFtgaVldmVudIIADAMPgaFulsPN6mDCkgUGw8OBoW6SxANvbmXEA3R3
+        b6NzdHKRk6NvdXQBxARwYWdlgaV3b3JkcyqBqW9mZnNldHMvNcQHdjEKe30KM4Kpb2Zmc2V0cy81B6lvZmZzZXRzLzQGgaVj
+        b3VudIEYlAS7YmFzZXMvMDAwMDAwMDAwMDA0L2VmLmFycm93zQOEIIGlY291bnSBA8yWgaVjb3VudJeSERLDgadzcGxpdCAx
+        kxDPAAABi8/laADDw5LDwpHPAAABi8/laAETkqV3b3Jkc6ZjbGlja3OSq3NhdmVwb2ludC0xty9zYXZlcG9pbnRzL3NhdmVw
+        b2ludC0xgaVjb3VudJICBIGlY291bnSSzIAQ
+    """,
+    "savepoint": """
+        jaZmb3JtYXQDqHBlbnN0b2NrozAuMaJpZKtzYXZlcG9pbnQtMaNqb2KoY291bnRpbmenY3JlYXRlZM8AAAGLz+VoA6VjbG9j
+        a88AAAGLz+VoAqdsaW5lYWdlqWxpbmVhZ2UtMapjaGVja3BvaW50B6ViYXRjaAWpb3BlcmF0b3JzgaVjb3VudISoc25hcHNo
+        b3SaqmNvdW50IHRoZW0CzICBoW6pdmFsdWUgaW50kpW8ZGVsdGFzLzAwMDAwMDAwMDAwNy9hYi5hcnJvd80BLASSAAPAlahj
+        ZC5hcnJvdwUBkQHEBWRlbHRhgadvZmZzZXRzlKVzcGxpdKNpbnSSkcQBAZCRxAFtgaVldmVudIIADAMPgaFulsPN6mDCkgUG
+        w8OBoW6SxANvbmXEA3R3b6NzdHKrZGVyaXZlZF91aWTDpmJsb2Nrc4EDktksc3RhdGUvMDEyMzQ1Njc4OWFiY2RlZjAxMjM0
+        NTY3ODlhYmNkZWYuYXJyb3fNA4SrYmxvY2tfY291bnQQp3NvdXJjZXOBpXdvcmRzhaRuYW1lpVdvcmRzq2Rlcml2ZWRfdWlk
+        w6dyZWNvcmRzKqZyZWFkZXKkcm93c6Zjb3BpZWTDqXBvc2l0aW9uc5KBBaJ7fYGld29yZHORkoEFoTOBoTDEAnYxpXRpbWVz
+        gaVjb3VudJeSERLDgadzcGxpdCAxkxDPAAABi8/laADDw5LDwpHPAAABi8/laAET
+    """,
     "write-ahead-pieces": """
         kZSod2FsLzcvYWIJAsQBeA==
     """,
 }
-"""Written before the structures took keyword arguments only. Never regenerate them: existing jobs have such files."""
+"""Written by earlier versions, one entry per format. Never regenerate them: existing jobs have such files."""
 
 
 def stored(name):
@@ -69,15 +90,20 @@ def test_every_field_of_a_sample_is_set():
             assert (name, unset) == (name, [])
 
 
-def test_a_manifest_file_of_an_earlier_version_is_loaded(tmp_path):
-    storage, body = LocalStorage(tmp_path), stored("manifest")
+@pytest.mark.parametrize("name", ["manifest-3", "manifest"])
+def test_a_manifest_file_of_an_earlier_version_is_loaded_in_the_current_format(tmp_path, name):
+    storage, body = LocalStorage(tmp_path), stored(name)
     storage.publish(manifest_name(7), digest_of(body) + body)
     manifest, version = load(storage, 7)
     assert manifest == SAMPLES["manifest"]
     assert version.digest == digest_of(body)
 
 
-def test_a_savepoint_of_an_earlier_version_is_loaded(tmp_path):
-    storage, body = LocalStorage(tmp_path), stored("savepoint")
+@pytest.mark.parametrize(("name", "number", "blocks"), [("savepoint-2", 2, 0), ("savepoint", 3, 16)])
+def test_a_savepoint_of_an_earlier_version_is_loaded(tmp_path, name, number, blocks):
+    storage, body = LocalStorage(tmp_path), stored(name)
     storage.publish("_metadata", b"PENSTOCK SAVEPOINT\n" + digest_of(body) + body)
-    assert load_savepoint(storage) == METADATA
+    operators = {uid: replace(each, block_count=blocks) for uid, each in METADATA.operators.items()}
+    metadata = load_savepoint(storage)
+    assert metadata == replace(METADATA, format=number, operators=operators)
+    assert metadata.operators["count"].all_blocks == Blocks(max_parallelism=128, count=16)

@@ -19,6 +19,7 @@ from penstock.datastream import (
 from penstock.errors import PenstockError
 from penstock.state.backend_settings import backend_settings
 from penstock.state.backends import Allocation, Backend, EngineFactory, ReplicaStore, replica_directory
+from penstock.state.blocks import Blocks
 from penstock.state.engines.lmdb import LmdbEngine
 from penstock.state.engines.memory import MemoryEngine
 from penstock.testing import JobHarness
@@ -157,9 +158,13 @@ class TestCustomBackend:
         assert found.options["custom.depth"] == "3"
 
 
+def groups_of(block):
+    return range(8 * block, 8 * block + 8)
+
+
 def places(backend, operators=("one", "two", "three", "four"), blocks=16):
     return {
-        (uid, block): Path(replica_directory(backend, "lineage", uid, block)).parents[2].name
+        (uid, block): Path(replica_directory(backend, "lineage", uid, groups_of(block))).parents[2].name
         for uid in operators
         for block in range(blocks)
     }
@@ -189,15 +194,15 @@ class TestSeveralDirectories:
         for number, count in enumerate((3, 1, 0, 2)):
             for block in range(count):
                 Path(disks[number], "other", "operator", f"{block:05d}").mkdir(parents=True)
-        assert Path(replica_directory(backend, "lineage", "one", 0)).parents[2].name == "d2"
+        assert Path(replica_directory(backend, "lineage", "one", groups_of(0))).parents[2].name == "d2"
 
     @pytest.mark.parametrize("allocation", list(Allocation))
     def test_an_existing_replica_is_found_with_every_allocation_strategy(self, disks, allocation):
-        Path(replica_directory(Backend(name="filesystem", directories=disks[3:]), "lineage", "one", 5)).mkdir(
-            parents=True
-        )
+        Path(
+            replica_directory(Backend(name="filesystem", directories=disks[3:]), "lineage", "one", groups_of(5))
+        ).mkdir(parents=True)
         found = replica_directory(
-            Backend(name="filesystem", directories=disks, allocation=allocation), "lineage", "one", 5
+            Backend(name="filesystem", directories=disks, allocation=allocation), "lineage", "one", groups_of(5)
         )
         assert Path(found).parents[2].name == "d3"
 
@@ -210,7 +215,7 @@ class TestSeveralDirectories:
         store = ReplicaStore(Backend(name="filesystem", directories=disks, allocation=Allocation.ROUND_ROBIN))
         open_engine = store.opener("lineage")
         for block in range(8):
-            open_engine("one", block).apply(None, [], b"here")
+            open_engine("one", groups_of(block)).apply(None, [], b"here")
         assert all(any(Path(disk).rglob("data.mdb")) for disk in disks)
 
     def test_commas_separate_directories_in_the_setting(self):
@@ -222,8 +227,47 @@ class TestSeveralDirectories:
             chosen(**{"state__backend__local-dir__allocation": "BEST"})
 
 
+class TestFormerBlocks:
+    def open_all(self, store, count):
+        blocks = Blocks(max_parallelism=128, count=count)
+        for block in blocks.numbers:
+            engine = store.opener("lineage")("one", blocks.groups(block))
+            engine.apply(engine.position(), [], b"here")
+            engine.release()
+
+    @pytest.mark.parametrize("name", ["filesystem", "rocksdb"])
+    @pytest.mark.parametrize("before", [2, 8])
+    def test_replicas_of_split_and_joined_blocks_are_deleted(self, tmp_path, name, before):
+        backend = Backend(name=name, directories=[str(tmp_path / disk) for disk in ("d0", "d1")])
+        Path(replica_directory(backend, "lineage", "one", range(1))).with_name("00003").mkdir(parents=True)
+        Path(replica_directory(backend, "lineage", "two", range(128))).mkdir(parents=True)
+        self.open_all(ReplicaStore(backend), before)
+        other_process = ReplicaStore(backend)
+        self.open_all(other_process, 4)
+        expected = {f"{start:05d}-{start + 32:05d}" for start in range(0, 128, 32)} | {"00000-00128"}
+        assert {path.name for path in tmp_path.glob("*/*/*/*")} == expected
+        self.open_all(other_process, before)
+        self.open_all(other_process, 4)
+        assert {path.name for path in tmp_path.glob("*/*/*/*")} == expected
+
+    def test_a_replica_in_memory_is_dropped_with_its_block(self):
+        store = ReplicaStore(Backend(name="memory"))
+        self.open_all(store, 16)
+        self.open_all(store, 4)
+        assert len(store._factory._engines) == 4
+        self.open_all(store, 16)
+        assert len(store._factory._engines) == 16
+
+    def test_the_replica_of_an_unchanged_block_stays(self):
+        open_engine = ReplicaStore(Backend(name="memory")).opener("lineage")
+        kept = open_engine("one", range(8))
+        open_engine("one", range(8, 16))
+        open_engine("one", range(8, 12))
+        assert open_engine("one", range(8)) is kept
+
+
 def test_a_process_has_one_memory_replica_per_block():
     open_engine = ReplicaStore(Backend(name="memory")).opener("lineage")
-    assert isinstance(open_engine("one", 0), MemoryEngine)
-    assert open_engine("one", 0) is open_engine("one", 0)
-    assert open_engine("one", 0) is not open_engine("one", 1)
+    assert isinstance(open_engine("one", groups_of(0)), MemoryEngine)
+    assert open_engine("one", groups_of(0)) is open_engine("one", groups_of(0))
+    assert open_engine("one", groups_of(0)) is not open_engine("one", groups_of(1))

@@ -1,16 +1,11 @@
-"""Key groups: every group has one owner and belongs to one block, independently of each other."""
+"""Key groups: every group has one owner."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.state.key_groups import (
-    BLOCKS,
     ParallelismError,
-    block_count,
-    block_of,
-    block_range,
-    blocks_of_range,
     check_parallelism,
     default_max_parallelism,
     key_group_of,
@@ -18,8 +13,6 @@ from penstock.state.key_groups import (
     range_of_subtask,
 )
 from penstock.state.keys import encode_key
-
-groups = st.integers(1, 1 << 15)
 
 
 @st.composite
@@ -97,30 +90,3 @@ def test_keys_spread_evenly_over_the_groups():
         counts[key_group_of(encode_key(i), 128)] += 1
     assert min(counts) > 50
     assert max(counts) < 160
-
-
-@given(groups)
-def test_every_group_is_in_exactly_one_block(max_parallelism):
-    blocks = [block_range(block, max_parallelism) for block in range(block_count(max_parallelism))]
-    assert [group for block in blocks for group in block] == list(range(max_parallelism))
-    assert len(blocks) <= BLOCKS
-    assert all(len(block) > 0 for block in blocks)
-    for index, block in enumerate(blocks):
-        assert block_of(block[0], max_parallelism) == block_of(block[-1], max_parallelism) == index
-
-
-def test_a_block_of_128_groups_contains_8():
-    assert block_count(128) == 16
-    assert block_range(15, 128) == range(120, 128)
-
-
-def test_each_group_is_a_block_if_there_are_fewer_groups_than_blocks():
-    assert block_count(13) == 13
-    assert block_range(12, 13) == range(12, 13)
-
-
-@given(groups.flatmap(lambda m: st.tuples(st.integers(0, m), st.integers(0, m), st.just(m))))
-def test_the_blocks_of_a_range_contain_its_groups(bounds):
-    start, end, max_parallelism = bounds
-    expected = {block_of(group, max_parallelism) for group in range(start, end)}
-    assert set(blocks_of_range(start, end, max_parallelism)) == expected

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from penstock.checkpoint.bases import Block, merge_block
+from penstock.checkpoint.bases import all_blocks, merge_block
 from penstock.checkpoint.manifest import FORMAT, Manifest, OperatorSnapshot, publish
 from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.common import Row, Types
@@ -31,7 +31,6 @@ from penstock.state.engines.lmdb import LmdbEngine
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.engines.rocksdb import RocksDbEngine
 from penstock.state.entries import StateError, state_id
-from penstock.state.key_groups import block_count
 from penstock.state.keyed import KeyedState
 from penstock.state.keys import encode_key
 from penstock.state.overlay import OVERLAY_BYTES, Nothing, Overlay
@@ -89,19 +88,19 @@ class Job:
     def begin(self):
         self.number = 1 if self.version is None else self.version.id + 1
         history = ManifestChain(self.storage, self.version)
-        self.access = StateAccess(history, None, self.open_engine, 0)
-        self.replicas = self.access.replicas("uid", self.max_parallelism)
+        self.access = StateAccess(history, None, self.open_engine, 0, blocks={"uid": self.overlay.blocks})
+        self.replicas = self.access.replicas("uid")
         self.overlay.begin(self.number, self.replicas, limit=self.limit)
 
-    def open_engine(self, uid, block):
+    def open_engine(self, uid, groups):
         if self.directory is None:
-            return self.memory.setdefault(block, MemoryEngine())
-        return (RocksDbEngine if self.engine == "rocksdb" else LmdbEngine)(f"{self.directory}/{block}")
+            return self.memory.setdefault(groups, MemoryEngine())
+        return (RocksDbEngine if self.engine == "rocksdb" else LmdbEngine)(f"{self.directory}/{groups.start}")
 
     def cut(self):
         """End the epoch and start the next one."""
         changes = list(self.overlay.changes())
-        written = self.access.write_delta(self.number, changes, self.max_parallelism)
+        written = self.access.write_delta(self.number, changes, self.overlay.blocks)
         delta = DeltaHandle(
             name=written.name, size=written.size, entries=written.entries, blocks=written.blocks, inline=written.inline
         )
@@ -128,6 +127,7 @@ class Job:
             spark_log={},
             log_index={},
             bases={"uid": self.bases},
+            blocks={"uid": self.overlay.blocks},
             since_base={},
         )
         self.version = publish(self.storage, manifest)
@@ -137,10 +137,8 @@ class Job:
     def merge(self):
         if self.version is not None:
             self.bases = {
-                block: merge_block(
-                    self.storage, self.version, Block(uid="uid", number=block, max_parallelism=self.max_parallelism)
-                )
-                for block in range(block_count(self.max_parallelism))
+                block.groups.start: merge_block(self.storage, self.version, block)
+                for block in all_blocks("uid", self.overlay.blocks)
             }
 
     def crash(self):

@@ -44,7 +44,7 @@ def by_default(name: str) -> Backend:
 
 
 def fill(backend: Backend) -> None:
-    engine = ReplicaStore(backend).opener("lineage")("operator", 3)
+    engine = ReplicaStore(backend).opener("lineage")("operator", range(3, 4))
     assert engine.apply(engine.position(), [change((b"key", b"secret"))], b"here")
     assert contents(engine) == [(b"key", b"secret")]
     engine.release()
@@ -137,11 +137,11 @@ def test_a_replaced_directory_is_not_followed(name: str, shared: Path) -> None:
     backend = by_default(name)
     root = Path(backend.directories[0])
     store = ReplicaStore(backend)
-    store.opener("lineage")("operator", 3).apply(None, [], b"here")
+    store.opener("lineage")("operator", range(3, 4)).apply(None, [], b"here")
     root.rename(shared / "moved")
     root.mkdir(mode=0o777)
     root.chmod(0o777)
-    engine = store.opener("lineage")("operator", 3)
+    engine = store.opener("lineage")("operator", range(3, 4))
     assert engine.position() == b"here"
     engine.release()
     assert list(root.iterdir()) == []
@@ -154,9 +154,9 @@ def test_a_deleted_directory_is_created_again(mode: int, shared: Path) -> None:
     shared.chmod(mode)
     backend = by_default("filesystem")
     store = ReplicaStore(backend)
-    store.opener("lineage")("operator", 3).apply(None, [], b"here")
+    store.opener("lineage")("operator", range(3, 4)).apply(None, [], b"here")
     shutil.rmtree(backend.directories[0])
-    engine = store.opener("lineage")("operator", 4)
+    engine = store.opener("lineage")("operator", range(4, 5))
     assert engine.position() is None
     assert engine.apply(None, [], b"there")
 

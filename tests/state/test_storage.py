@@ -79,6 +79,13 @@ class TestEveryStorage:
         storage.write("a/b/c", b"3")
         assert storage.read("a/b/c") == b"3"
 
+    def test_delete_all_deletes_what_exists_of_several_names(self, storage: Storage) -> None:
+        for name in ("a/1", "a/2", "b/3", "b/4"):
+            storage.write(name, b"x")
+        storage.delete_all(["a/1", "gone", "b/3", "b/gone"])
+        storage.delete_all([])
+        assert storage.list("") == ["a/2", "b/4"]
+
     def test_delete_below_deletes_only_objects_below_the_name(self, storage: Storage) -> None:
         for name in ("a/1", "a/b/2", "ab", "abc/3"):
             storage.write(name, b"x")

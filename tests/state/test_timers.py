@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.state import timers as timers_module
+from penstock.state.blocks import blocks_for
 from penstock.state.engines.lmdb import LmdbEngine
 from penstock.state.engines.memory import MemoryEngine
-from penstock.state.key_groups import block_of, key_group_of, range_of_subtask
+from penstock.state.key_groups import key_group_of, range_of_subtask
 from penstock.state.keys import decode_key, encode_key
 from penstock.state.overlay import OVERLAY_BYTES, Overlay
 
 GROUPS = 32
+BLOCKS = blocks_for(1, GROUPS)
 KEYS = ["a", "b", 1, None, (1, "x"), "long " * 90]
 
 
@@ -36,7 +38,7 @@ class Store:
     def commit(self, changes, least):
         for change in changes:
             change.entries.sort()
-            engine = self.engine(block_of(change.group, GROUPS))
+            engine = self.engine(BLOCKS.of(change.group))
             assert engine.apply(engine.position(), [change], str(self.version).encode())
         self.version += 1
         self.least = least
@@ -62,7 +64,7 @@ class Subtasks:
             self.parts.append((overlay, overlay.timers["EVENT_TIME"]))
 
     def reader(self, group):
-        block = block_of(group, GROUPS)
+        block = BLOCKS.of(group)
         if block not in self.readers:
             context = self.store.engine(block).reader()
             self.contexts.append(context)
@@ -191,7 +193,7 @@ class TimerMachine(RuleBasedStateMachine):
         if hasattr(self, "store"):
             expected = {}
             for time, key, _ in self.committed:
-                block = block_of(key_group_of(encode_key(key), GROUPS), GROUPS)
+                block = BLOCKS.of(key_group_of(encode_key(key), GROUPS))
                 expected[block] = min(time, expected.get(block, time))
             least = self.store.least.get("EVENT_TIME", {})
             if self.exact:

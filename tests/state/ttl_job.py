@@ -4,7 +4,7 @@ import itertools
 import shutil
 import tempfile
 
-from penstock.checkpoint.bases import Block, merge_block
+from penstock.checkpoint.bases import all_blocks, merge_block
 from penstock.checkpoint.manifest import FORMAT, Manifest, OperatorSnapshot, publish
 from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.common import Time, Types
@@ -25,7 +25,6 @@ from penstock.state.engines.lmdb import LmdbEngine
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.engines.rocksdb import RocksDbEngine
 from penstock.state.entries import HEADER, state_id
-from penstock.state.key_groups import block_count
 from penstock.state.keys import decode_key, encode_key
 from penstock.state.overlay import Overlay
 from penstock.state.ttl import timed_name
@@ -117,15 +116,15 @@ class TtlJob:
         self.number = 1 if self.version is None else self.version.id + 1
         history = ManifestChain(self.storage, self.version)
         self._restore(history)
-        self.access = StateAccess(history, None, self.open_engine, 0)
-        self.replicas = self.access.replicas("uid", self.max_parallelism)
-        self.overlay.begin(self.number, self.replicas, history.timers("uid"), range(self.max_parallelism))
+        self.access = StateAccess(history, None, self.open_engine, 0, blocks={"uid": self.overlay.blocks})
+        self.replicas = self.access.replicas("uid")
+        self.overlay.begin(self.number, self.replicas, self.access.timers("uid"), range(self.max_parallelism))
         self.use(self.key)
 
-    def open_engine(self, uid, block):
-        if block not in self.engines:
-            self.engines[block] = self.open_at(f"{self.directory}/{next(self.generation)}")
-        return self.engines[block]
+    def open_engine(self, uid, groups):
+        if groups not in self.engines:
+            self.engines[groups] = self.open_at(f"{self.directory}/{next(self.generation)}")
+        return self.engines[groups]
 
     def use(self, key):
         self.key = key
@@ -145,7 +144,7 @@ class TtlJob:
         """End the epoch and start the next one."""
         self.overlay.processed(self.records)
         changes = list(self.overlay.changes())
-        written = self.access.write_delta(self.number, changes, self.max_parallelism)
+        written = self.access.write_delta(self.number, changes, self.overlay.blocks)
         delta = DeltaHandle(
             name=written.name, size=written.size, entries=written.entries, blocks=written.blocks, inline=written.inline
         )
@@ -174,6 +173,7 @@ class TtlJob:
             spark_log={},
             log_index={},
             bases={"uid": self.bases},
+            blocks={"uid": self.overlay.blocks},
             since_base={},
             times={"uid": OperatorTime(subtasks=[self.clock.watermark])},
         )
@@ -184,10 +184,8 @@ class TtlJob:
     def merge(self):
         if self.version is not None:
             self.bases = {
-                block: merge_block(
-                    self.storage, self.version, Block(uid="uid", number=block, max_parallelism=self.max_parallelism)
-                )
-                for block in range(block_count(self.max_parallelism))
+                block.groups.start: merge_block(self.storage, self.version, block)
+                for block in all_blocks("uid", self.overlay.blocks)
             }
 
     def crash(self):

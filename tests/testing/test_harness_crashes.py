@@ -127,7 +127,7 @@ def test_a_rescale_or_restart_leaves_no_threads() -> None:
 def test_the_backend_accepts_the_names_of_the_configuration(name: str, engine: type, storage: type) -> None:
     with asking(backend=name) as job:
         assert type(job.storage) is storage
-        assert type(job._engine._replicas.opener("lineage")("count", 0)) is engine
+        assert type(job._engine._replicas.opener("lineage")("count", range(8))) is engine
         job.push(1, 4).epoch()
         job.crash()
         job.push(7).epoch()

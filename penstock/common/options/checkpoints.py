@@ -60,7 +60,8 @@ BASE_MIN_BYTES = option(
     "penstock.checkpoint.base.min-bytes",
     Size(),
     "1048576",
-    "Write a new base for a block only when its deltas exceed this size.",
+    "Write a new base for a sixteenth of an operator's key groups only when their deltas exceed this size. A smaller "
+    "block needs proportionally less.",
 )
 UNNAMED_DIRECTORY = option(
     "penstock.checkpoint.unnamed-directory",

@@ -1,0 +1,1 @@
+"""How the driver scales: its real code on a simulated job, without Spark."""
