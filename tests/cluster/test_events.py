@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from penstock.cluster.events import EventLog, Events
 from penstock.cluster.gateway import Event
@@ -65,7 +66,14 @@ def test_a_slow_follower_learns_of_the_events_it_missed():
 
 
 def test_numbers_ascend_across_processes():
-    first, second = EventLog(), EventLog()
-    for each in (first, second):
+    first, second = EventLog(lambda: 1_000_000), EventLog(lambda: 1_000_004)
+    for each in (first, first, first, second):
         each.add("leader")
-    assert first.since(-1)[0].number < second.since(-1)[0].number
+    assert first.since(-1)[-1].number < second.since(-1)[0].number
+
+
+def test_the_numbers_of_a_process_begin_at_its_start_in_microseconds():
+    before = time.time_ns() // 1000
+    log = EventLog()
+    log.add("leader")
+    assert before < log.since(-1)[0].number <= time.time_ns() // 1000 + 1
