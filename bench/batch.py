@@ -15,7 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.settings import MASTER, PARALLELISM, both_ways_conf, session
+from bench.masters import MASTER, PARALLELISM
+from bench.settings import both_ways_conf, session
 from penstock.common import Configuration
 from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
 from penstock.datastream.connectors import DiscardingSink

@@ -10,8 +10,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench import plan
@@ -48,34 +49,52 @@ def checkout(revision: str, directory: Path) -> Iterator[Path]:
         subprocess.run([*git, "remove", "--force", str(tree)], check=True, capture_output=True)
 
 
-def ratio(line: Line, base: Path, inputs: Path, base_first: bool) -> tuple[float, float, float]:
-    """Return the seconds per epoch of the base and of this checkout, and the speedup over the base."""
-    way = line.bars[0].ours
-    seconds = {}
-    for tree in [base, HERE] if base_first else [HERE, base]:
-        seconds[tree] = measure(line, way, inputs, tree).median_seconds
-    return seconds[base], seconds[HERE], seconds[base] / seconds[HERE]
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One of two implementations that take turns."""
+
+    name: str
+    seconds: Callable[[], float]
+    """Run it and return the seconds per epoch."""
+
+
+def compare(title: str, peer: Side, ours: Side, pairs: int, least: float | None) -> int:
+    """Run interleaved pairs and print the median ratio. Return the exit code: 1 if it is below `least`."""
+    ratios = []
+    for number in range(pairs):
+        turns = [peer, ours] if number % 2 == 0 else [ours, peer]
+        try:
+            seconds = {side.name: side.seconds() for side in turns}
+        except WayFailed as failure:
+            print(failure, file=sys.stderr)
+            return 1
+        ratios.append(seconds[peer.name] / seconds[ours.name])
+        measured = ", ".join(f"{seconds[side.name]:.3f} s {side.name}" for side in (peer, ours))
+        print(f"pair {number + 1}: {measured}, ratio {ratios[-1]:.3f}", flush=True)
+    median = statistics.median(ratios)
+    print(f"{title}: median ratio {median:.3f} of {pairs} pairs")
+    if least is not None and median < least:
+        print(f"limit missed: the median ratio is below {least}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def main() -> int:
     chosen = arguments()
     line = next(line for line in comparable() if line.name == chosen.line)
-    ratios = []
+    way = line.bars[0].ours
     with tempfile.TemporaryDirectory(prefix="penstock-pairs-") as work, checkout(chosen.base, Path(work)) as base:
-        for number in range(chosen.pairs):
-            try:
-                before, after, times = ratio(line, base, Path(work), base_first=number % 2 == 0)
-            except WayFailed as failure:
-                print(failure, file=sys.stderr)
-                return 1
-            ratios.append(times)
-            print(f"pair {number + 1}: {before:.3f} s before, {after:.3f} s after, ratio {times:.3f}", flush=True)
-    median = statistics.median(ratios)
-    print(f"{line.name}: median ratio {median:.3f} of {chosen.pairs} pairs, against {chosen.base}")
-    if chosen.check and median < LEAST_RATIO:
-        print(f"limit missed: the median ratio is below {LEAST_RATIO}", file=sys.stderr)
-        return 1
-    return 0
+
+        def run_in(tree: Path) -> Callable[[], float]:
+            return lambda: measure(line, way, Path(work), tree).median_seconds
+
+        return compare(
+            f"{line.name}, against {chosen.base}",
+            Side(name="before", seconds=run_in(base)),
+            Side(name="after", seconds=run_in(HERE)),
+            chosen.pairs,
+            LEAST_RATIO if chosen.check else None,
+        )
 
 
 if __name__ == "__main__":

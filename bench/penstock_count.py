@@ -1,6 +1,6 @@
 """Penstock: the count as a PyFlink program on the FileSystem backend, with a delta and a manifest every epoch.
 
-Run by the parent as `python -m bench.penstock_count INPUT WORK WARMUP`.
+Run by the parent as `python -m bench.penstock_count INPUT WORK WARMUP [MASTER]`.
 """
 
 import sys
@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.masters import MASTER, PARALLELISM
 from bench.result import Result
-from bench.settings import MASTER, PARALLELISM, both_ways_conf, read_epochs, session
+from bench.settings import both_ways_conf, read_epochs, session
 from penstock.common import Configuration, Types
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.connectors import DiscardingSink
@@ -27,11 +28,12 @@ class Count(KeyedProcessFunction):
         yield value[0], n
 
 
-def configuration(work: Path) -> Configuration:
+def configuration(work: Path, master: str = MASTER) -> Configuration:
     config = Configuration()
-    config.set_string("spark.master", MASTER)
+    config.set_string("spark.master", master)
     config.set_string("state.checkpoints.dir", (work / "checkpoints").as_uri())
-    config.set_string("state.backend.local-dir", str(work / "replicas"))
+    # On a cluster, relative to the working directory of each executor: executors do not share replicas.
+    config.set_string("state.backend.local-dir", str(work / "replicas") if master == MASTER else "replicas")
     # The stream is bounded, so epochs follow each other immediately, whatever the interval.
     config.set_string("execution.checkpointing.interval", "10 ms")
     return config
@@ -57,9 +59,9 @@ def run_timed(env: StreamExecutionEnvironment) -> list[float]:
     return seconds
 
 
-def main(input_dir: Path, work: Path, warmup: int) -> None:
-    spark = session(both_ways_conf(work))
-    env = StreamExecutionEnvironment.get_execution_environment(configuration(work))
+def main(input_dir: Path, work: Path, warmup: int, master: str = MASTER) -> None:
+    spark = session(both_ways_conf(work, master))
+    env = StreamExecutionEnvironment.get_execution_environment(configuration(work, master))
     env.set_parallelism(PARALLELISM)
     records = env.from_spark(read_epochs(spark, input_dir), bounded=True)
     records.key_by(lambda row: row[0]).process(Count()).uid("count").sink_to(DiscardingSink())
@@ -69,4 +71,4 @@ def main(input_dir: Path, work: Path, warmup: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

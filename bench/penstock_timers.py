@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.masters import PARALLELISM
 from bench.penstock_count import Count, configuration, run_timed
 from bench.result import Result
-from bench.settings import PARALLELISM, both_ways_conf, read_epochs, session
+from bench.settings import both_ways_conf, read_epochs, session
 from penstock.common import WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors import DiscardingSink

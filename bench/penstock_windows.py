@@ -6,9 +6,10 @@ Run by the parent as `python -m bench.penstock_windows INPUT WORK WARMUP`.
 import sys
 from pathlib import Path
 
+from bench.masters import PARALLELISM
 from bench.penstock_count import configuration, run_timed
 from bench.result import Result
-from bench.settings import PARALLELISM, both_ways_conf, read_epochs, session
+from bench.settings import both_ways_conf, read_epochs, session
 from penstock.common import Time, Types, WatermarkStrategy
 from penstock.datastream import AggregateFunction, StreamExecutionEnvironment
 from penstock.datastream.connectors import DiscardingSink

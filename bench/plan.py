@@ -3,9 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from bench.masters import CLUSTER
 from bench.workload import LARGE_EPOCH, Workload
 
-Way = Literal["penstock", "transform-with-state", "dict-loop", "windows", "timers-pending", "no-timers"]
+Way = Literal[
+    "penstock", "transform-with-state", "dict-loop", "windows", "timers-pending", "no-timers", "penstock-cluster"
+]
 
 COMMANDS: dict[Way, tuple[str, ...]] = {
     "penstock": ("bench.penstock_count",),
@@ -14,6 +17,7 @@ COMMANDS: dict[Way, tuple[str, ...]] = {
     "windows": ("bench.penstock_windows",),
     "timers-pending": ("bench.penstock_timers", "pending"),
     "no-timers": ("bench.penstock_timers", "none"),
+    "penstock-cluster": ("bench.penstock_count", CLUSTER),
 }
 """The module of each implementation, and its arguments after the input, the work directory and the warm-up epochs."""
 
@@ -70,6 +74,13 @@ def pending_timers() -> Line:
     epochs = Workload(keys=1_000_000, records=1_000, warmup=14, measured=40, timed=True, large=4)
     workloads: dict[Way, Workload] = {"timers-pending": epochs, "no-timers": epochs}
     return Line("timers", "1,000 records an epoch", "ms", workloads, (Bar("no-timers", 1.2, "timers-pending"),))
+
+
+def executors_line() -> Line:
+    """Compare the count on executors in separate processes with the count in one process. See `bench.cluster`."""
+    epochs = Workload(keys=100_000, records=EPOCH_RECORDS, warmup=3, measured=5)
+    workloads: dict[Way, Workload] = {"penstock-cluster": epochs, "penstock": epochs}
+    return Line("cluster", "100,000 keys", "records/s", workloads, (Bar("penstock", 0.85, "penstock-cluster"),))
 
 
 def event_time_lines(quick: bool) -> list[Line]:

@@ -7,18 +7,16 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from bench.masters import MASTER, PARALLELISM
 from bench.workload import input_files
 from penstock.spark.session import default_conf
 
-PARALLELISM = 2
-MASTER = f"local[{PARALLELISM}]"
 
-
-def both_ways_conf(work: Path) -> dict[str, str]:
+def both_ways_conf(work: Path, master: str = MASTER) -> dict[str, str]:
     """Return the settings for both Penstock and the peer."""
     return {
         **default_conf(),
-        "spark.master": MASTER,
+        "spark.master": master,
         "spark.local.dir": str(work / "spark"),
         "spark.sql.shuffle.partitions": str(PARALLELISM),
         # By default a file of a few MB is one partition, and one core idles in the source stage. With an open cost of

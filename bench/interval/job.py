@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bench.settings import MASTER, PARALLELISM, both_ways_conf, session
+from bench.masters import MASTER, PARALLELISM
+from bench.settings import both_ways_conf, session
 from penstock.common import Configuration, WatermarkStrategy
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.connectors import DiscardingSink, Source

@@ -10,9 +10,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from bench.masters import PARALLELISM
 from bench.penstock_count import configuration, run_timed
 from bench.result import Result
-from bench.settings import PARALLELISM, read_epochs
+from bench.settings import read_epochs
 from penstock.common import Types
 from penstock.common.serialization import Encoder
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment

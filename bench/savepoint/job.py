@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bench.settings import PARALLELISM
+from bench.masters import PARALLELISM
 from bench.state.job import replacing
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from bench.settings import MASTER, PARALLELISM, both_ways_conf, session
+from bench.masters import MASTER, PARALLELISM
+from bench.settings import both_ways_conf, session
 from bench.state.memory import WorkerMemory
 from penstock.common import Configuration
 from penstock.common.options.checkpoints import RECOVERY_PATH
