@@ -21,6 +21,7 @@ from penstock.common.options.checkpoints import (
     RETAINED_CHECKPOINTS,
     TOLERABLE_FAILED_CHECKPOINTS,
 )
+from penstock.common.options.query import QUERYABLE_STATE
 from penstock.common.options.state import ASYNCHRONOUS_SNAPSHOTS, MAX_STATE_SIZE, OVERLAY_MEMORY
 from penstock.common.restart_strategy import RestartStrategies, configured_strategy
 from penstock.common.time import to_millis
@@ -91,6 +92,7 @@ def _driver_settings(configuration: Configuration, backend: Backend) -> Settings
         tolerable_failures=configuration.get(TOLERABLE_FAILED_CHECKPOINTS),
         at_least_once=configuration.get(CHECKPOINTING_MODE) == "AT_LEAST_ONCE",
         asynchronous=configuration.get(ASYNCHRONOUS_SNAPSHOTS),
+        queryable=configuration.get(QUERYABLE_STATE),
     )
 
 

@@ -52,11 +52,13 @@ def snapshot(run: ChainRun, epoch: TaskEpoch) -> list[OperatorReport]:
         timers: dict[str, dict[int, int]] = {}
         forms: dict[str, Form] = {}
         migrations: dict[str, tuple[bytes, ...]] = {}
+        queryable: dict[str, str] = {}
         if place == 0 and run.overlay is not None and not epoch.single_epoch:
             types = run.overlay.types()
             states = {name: stored.schema for name, stored in types.items()}
             migrations = {name: stored.migrations for name, stored in types.items() if stored.migrations}
             forms = run.overlay.ttl.forms()
+            queryable = run.overlay.queryable()
             changes = run.overlay.changes()
             if changes:
                 written = epoch.state.write_delta(epoch.number, changes, run.overlay.blocks)
@@ -85,6 +87,7 @@ def snapshot(run: ChainRun, epoch: TaskEpoch) -> list[OperatorReport]:
                     timers=timers,
                     ttl=forms,
                     migrations=migrations,
+                    queryable=queryable,
                 )
             )
     if run.stateful:
