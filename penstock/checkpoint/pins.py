@@ -42,7 +42,7 @@ class ServerPins:
         """When each pin was first seen."""
 
     def numbers(self, last: Manifest) -> list[int]:
-        """Return the pinned checkpoints, and remove the pins that are no longer respected."""
+        """Return the pinned checkpoints, and remove the others: too old, or too far behind."""
         now = self._clock()
         names = {name: match for name in self._storage.list(_FOLDER) if (match := _NAME.fullmatch(name))}
         self._seen = {name: self._seen.get(name, now) for name in names}

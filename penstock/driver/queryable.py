@@ -69,7 +69,8 @@ def _declared_by(node: Node) -> Iterator[_Declared]:
         yield _Declared(node, operator.queryable_name)
         return
     function = None if operator is None else operator.function
-    for value in getattr(function, "__dict__", {}).values():
+    # An operator of the broadcast pattern has the descriptors of its states itself.
+    for value in [*getattr(function, "__dict__", {}).values(), *getattr(operator, "descriptors", ())]:
         if isinstance(value, StateDescriptor) and value.queryable_name is not None:
             yield _Declared(node, value.queryable_name)
     if always_called(function, "open", "set_queryable"):
@@ -95,6 +96,7 @@ def queryable_states(
     known = {(address.uid, address.state) for address in found.values()}
     for name, address in ({} if last is None else last.queryable).items():
         stored = address.uid in snapshots and address.state in snapshots[address.uid].states
+        # Else it would stay after its program has ceased to declare it.
         if enabled and stored and in_scope(address.state) and (address.uid, address.state) not in known:
             found.setdefault(name, address)
     return dict(sorted(found.items()))

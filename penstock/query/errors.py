@@ -130,7 +130,7 @@ class ResultTooLarge(QueryError):
 
 
 class TooManyReads(QueryError):
-    """The server is reading as much as it may at the same time.
+    """The server executes its maximum number of reads already.
 
     Operator action: none; clients try again until their deadline. If it lasts, start another server.
     """

@@ -19,6 +19,7 @@ from penstock.checkpoint.manifest import BadManifest, Manifest, Version, load, m
 from penstock.checkpoint.pins import Pin
 from penstock.common.options.query import RETAINED_FOR_QUERIES
 from penstock.query.errors import CheckpointNotReached, NotServed
+from penstock.query.registry import registered
 from penstock.query.replica import BlockReplica, gone
 from penstock.state.blocks import FEWEST, Blocks
 from penstock.state.engines.base import Engine
@@ -216,8 +217,8 @@ class Follower:
     @staticmethod
     def _wanted(manifest: Manifest) -> dict[str, Blocks]:
         """Return the runs of the operators whose keyed state is queryable."""
-        uids = {address.uid for address in manifest.queryable.values()}
-        return {uid: runs_of(manifest.operators[uid].max_parallelism) for uid in sorted(uids)}
+        states = registered(manifest).values()
+        return {state.uid: runs_of(state.max_parallelism) for state in states if state.keyed}
 
     def _publish(self, readable: list[Readable]) -> None:
         with self._changed:
@@ -282,7 +283,7 @@ class Follower:
 
     @contextmanager
     def hold(self, number: int) -> Iterator[Readable]:
-        """Keep a checkpoint readable while the block runs, as long as it is not too far behind."""
+        """Keep a checkpoint readable while the block runs, unless it falls too far behind."""
         with self._changed:
             self._holds[number] = self._holds.get(number, 0) + 1
         try:

@@ -76,6 +76,7 @@ def snapshot(run: ChainRun, epoch: TaskEpoch) -> list[OperatorReport]:
         kept: dict[str, Share] = {}
         if operator.stateful and not (epoch.single_epoch and operator.keeps_state):
             kept = held[operator.uid] = operator.operator_state(epoch.info)
+            queryable = queryable | operator.queryable_states()
         if states or deltas or kept or timers or committable is not None:
             reports.append(
                 OperatorReport(
