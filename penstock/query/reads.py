@@ -162,7 +162,7 @@ class Reads:
         return content.schema, (batch for part in content.parts() for batch in content.batches(part))
 
     def changes(self, name: str, since: int | None) -> ChangeSet | None:
-        """Return the changes of the checkpoint after `since`; None if there is none yet.
+        """Return the changes of the checkpoint after `since`; None before it is complete.
 
         If that checkpoint is gone, or `since` is None, return the complete state of the newest one.
         """

@@ -88,7 +88,7 @@ class StoredState:
         return self._grouped(self._visible(replica, group, ranges))
 
     def visible(self, replica: BlockReplica, group: int) -> GroupChanges:
-        """Return the entries of a key group that have not expired, as they are stored."""
+        """Return the entries of a key group in their stored form, without those that have expired."""
         start = group.to_bytes(2, "big")
         found = [
             entry

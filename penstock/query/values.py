@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 
-from penstock.common.pickling import plain_part
-from penstock.common.plain import decode_plain
 from penstock.errors import PenstockError
 from penstock.query.errors import WrongKind
 from penstock.query.stored import VALUES, Parts
@@ -18,6 +16,7 @@ from penstock.state.serializers import Serializer
 from penstock.state.serializers.leaves import BYTES, Pickled
 from penstock.state.serializers.node import TypeNode
 from penstock.tables.layouts import map_key_decoder, read_bytes, value_decoder
+from penstock.tables.plain_text import plain_of_part, plain_of_stored
 from penstock.tables.schemas import state_type
 from penstock.tables.shapes import Shape
 
@@ -103,7 +102,7 @@ class DescribedValues(Values):
 
     def value(self, data: bytes) -> Any:
         """Return one value; of an aggregating state the result."""
-        value = _other(read_bytes(data)) if self._hinted and data[0] in BYTES else self._value(data)
+        value = plain_of_part(read_bytes(data)) if self._hinted and data[0] in BYTES else self._value(data)
         return value if self._result is None else self._result(value)
 
 
@@ -112,11 +111,11 @@ def _loads_pickles(node: TypeNode) -> bool:
 
 
 def _plain_decoder(shape: Shape, other: bool) -> Decode:
-    decode = _any if shape.text == "any" else _of_shape(shape)
+    decode = plain_of_stored if shape.text == "any" else _of_shape(shape)
     if not other:
         return decode
     # A value that does not fit its hint is a pickle, or plain in bytes.
-    return lambda data: _other(read_bytes(data)) if data[0] in BYTES else decode(data)
+    return lambda data: plain_of_part(read_bytes(data)) if data[0] in BYTES else decode(data)
 
 
 def _of_shape(shape: Shape) -> Decode:
@@ -124,12 +123,3 @@ def _of_shape(shape: Shape) -> Decode:
         native: Decode = msgspec.msgpack.Decoder(shape.wire).decode
         return native
     return value_decoder(shape)
-
-
-def _any(data: bytes) -> Any:
-    return read_bytes(data) if data[0] in BYTES else decode_plain(data)
-
-
-def _other(data: bytes) -> Any:
-    plain = plain_part(data)
-    return data if plain is None else decode_plain(plain)

@@ -88,12 +88,12 @@ def test_a_follower_is_rebuilt_if_the_checkpoints_in_between_are_gone():
     clock = Clock()
     with every_kind(settings=Settings(base_bytes=1, asynchronous=False)) as job:
         follower = Follower(job.storage, clock=clock)
-        job.push(("a", 1)).epoch()
+        job.push(("k0", 1)).epoch()
         follower.poll()
         for name in job.storage.list("pins/"):
             job.storage.delete(name)
-        for epoch in range(600):
-            job.push((f"k{epoch % 40}", epoch)).epoch()
+        for epoch in range(120):
+            job.push((f"k{epoch % 3}", epoch)).epoch()
         assert not job.storage.exists(manifest_name(2))
         clock.now += 10
         follower.poll()
@@ -109,7 +109,7 @@ def test_a_pin_keeps_the_checkpoints_after_it_for_a_follower_that_fell_behind():
         job.push(("a", 1)).epoch()
         follower.poll()
         for epoch in range(120):
-            job.push((f"k{epoch % 40}", epoch)).epoch()
+            job.push((f"k{epoch % 3}", epoch)).epoch()
         clock.now += 10
         follower.poll()
         assert follower.rebuilt == 1
@@ -156,7 +156,7 @@ def test_a_pin_that_comes_too_late_does_not_stop_the_removal_of_files(caplog):
         there = {int(name.rsplit("/", 1)[1]) for name in job.storage.list("manifests/")}
         late = min(there - {each.manifest.id for each in Checkpoint.of(job.storage)})
         Pin(job.storage, "aa").move(late)
-        for epoch in range(300):
+        for epoch in range(100):
             job.push((f"k{epoch % 3}", epoch)).epoch()
         assert not job.storage.exists(manifest_name(late))
         assert "removing old files" not in caplog.text
