@@ -12,8 +12,8 @@ import pytest
 from fake_gateway import JOB
 from http_service import OPEN, Service, multipart, served
 
+from penstock.common.addresses import is_loopback
 from penstock.rest.access import AccessControl, AccessRules
-from penstock.rest.addresses import is_loopback
 
 CANCEL = f"/jobs/{JOB}?mode=cancel"
 YARN_CANCEL = f"/jobs/{JOB}/yarn-cancel"
