@@ -25,7 +25,6 @@ class UnknownJob(QueryError):
     """
 
     code = "unknown-job"
-    again = True
 
 
 class UnknownQueryableState(QueryError):

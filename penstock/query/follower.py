@@ -283,18 +283,23 @@ class Follower:
 
     @contextmanager
     def hold(self, number: int) -> Iterator[Readable]:
-        """Keep a checkpoint readable while the block runs, unless it falls too far behind."""
-        with self._changed:
-            self._holds[number] = self._holds.get(number, 0) + 1
+        """Keep a checkpoint readable while the block runs, unless it falls too far behind. Raises CheckpointGone."""
+        readable = self.keep(number)
         try:
-            yield self.at(number)
+            yield readable
         finally:
             self.release(number)
 
-    def keep(self, number: int) -> None:
-        """Keep a checkpoint readable until `release` is called as often."""
+    def keep(self, number: int | None = None) -> Readable:
+        """Return a checkpoint, the newest by default, which stays readable until `release` is called as often.
+
+        Raises CheckpointNotReached, CheckpointGone, NotServed.
+        """
         with self._changed:
-            self._holds[number] = self._holds.get(number, 0) + 1
+            readable = self.at(number)
+            held = readable.version.id
+            self._holds[held] = self._holds.get(held, 0) + 1
+            return readable
 
     def release(self, number: int) -> None:
         """Undo one call of `keep`."""

@@ -5,7 +5,7 @@ Every read is of one checkpoint. Keys and values are encoded; `values.py` decode
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -103,10 +103,26 @@ class Reads:
             raise missing(state.state, decoded(key), state.number, state.some_keys(self._follower))
         return parts
 
-    def get_many(self, readable: Readable, name: str, keys: list[bytes], window: bytes = b"") -> list[Parts]:
-        """Return what each key has; empty for a key that has nothing. Raises WrongKeyType."""
+    def get_many(
+        self,
+        readable: Readable,
+        name: str,
+        keys: list[bytes],
+        window: bytes = b"",
+        check: Callable[[int], None] = lambda size: None,
+    ) -> list[Parts]:
+        """Return what each key has; empty for a key that has nothing. Raises WrongKeyType.
+
+        `check` is called with the size so far, and can raise.
+        """
         state, follower = self.state(readable, name), self._follower
-        found = [state.get(follower, key, window) for key in keys]
+        found: list[Parts] = []
+        size = 0
+        for key in keys:
+            parts = state.get(follower, key, window)
+            size += sum(len(map_key) + len(value) for map_key, value in parts)
+            check(size)
+            found.append(parts)
         absent = [key for key, parts in zip(keys, found, strict=True) if not parts]
         if absent:
             stored = state.some_keys(follower)
@@ -161,15 +177,15 @@ class Reads:
         content = KeyedContent(source, found.uid, snapshot, found.state, TEXT if keys_as_text else None)
         return content.schema, (batch for part in content.parts() for batch in content.batches(part))
 
-    def changes(self, name: str, since: int | None) -> ChangeSet | None:
-        """Return the changes of the checkpoint after `since`; None before it is complete.
+    def changes(self, name: str, since: int | None, complete: int | None = None) -> ChangeSet:
+        """Return the changes of the checkpoint after `since`.
 
-        If that checkpoint is gone, or `since` is None, return the complete state of the newest one.
+        If that checkpoint is gone, or `since` is None, return the complete state: of the checkpoint `complete`, or of
+        the newest one. Raises CheckpointNotReached.
         """
         follower = self._follower
-        if since is not None and since + 1 > follower.newest:
-            follower.at()
-            return None
+        if since is not None:
+            follower.at(at_least=since + 1)
         if since is not None and since >= follower.oldest > 0:
             try:
                 readable = follower.at(since + 1)
@@ -177,7 +193,7 @@ class Reads:
                 return ChangeSet(readable.version.id, False, iter([rows]))
             except CheckpointGone:
                 pass
-        readable = follower.at()
+        readable = follower.at(complete)
         return ChangeSet(readable.version.id, True, self._complete(readable, self.state(readable, name)))
 
     def _complete(self, readable: Readable, state: StoredState) -> Iterator[list[Change]]:
