@@ -7,10 +7,11 @@ See docs/query/queryable-state.md.
     QueryableStateClient    client.py, async_client.py    pinned.py; values.py decodes what it gets
     StateServer             server.py                     the program: a state server, and the proxy of its host
     Proxy                   proxy.py                      finds the server of a key; connection.py reaches it
+    LaunchedServer          launching.py                  the program in a process of its own
     QueryListener           flight_server.py              Arrow Flight: tokens, TLS, errors; protocol.py: the messages
     QueryService            service.py, limits.py         answers requests without a network
     Reads                   reads.py, stored.py           one checkpoint: keys, maps, scans, changes
-    FollowedJob, Follower   followed_job.py, follower.py  follow a job and its lineage; replica.py: one run of key groups
+    FollowedJob, Follower   followed_job.py, follower.py  a job and its lineage; replica.py: key groups
     QueryableState          registry.py                   the names, from the manifest
 
 Names are imported lazily: Arrow Flight takes time to load.

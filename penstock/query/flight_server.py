@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import logging
 import socket
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -57,7 +56,7 @@ def query_token(settings: Mapping[str, str]) -> str:
 
 
 class QueryListener:
-    """Listens from construction on, in threads, until it is closed."""
+    """Listens from construction on, in threads of gRPC, until it is closed."""
 
     def __init__(self, answers: Answers, settings: Mapping[str, str], ports: Sequence[int], token: str) -> None:
         """Take the first free of these ports. Raises CannotServeState."""
@@ -78,8 +77,7 @@ class QueryListener:
             ) from None
         self._server = _listening(answers, host, ports, pair, token, MAX_REQUEST.read(settings))
         self.host, self.port, self.tls = host, int(self._server.port), bool(pair)
-        self._thread = threading.Thread(target=self._server.serve, name=f"penstock-query-{self.port}", daemon=True)
-        self._thread.start()
+        # It answers from construction on. `serve` would only wait, and handle the signals of the process.
 
     @property
     def address(self) -> str:
@@ -89,7 +87,6 @@ class QueryListener:
     def close(self) -> None:
         """Stop listening. Open requests fail."""
         self._server.shutdown()
-        self._thread.join()
 
 
 def _listening(

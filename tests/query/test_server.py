@@ -4,6 +4,7 @@ import socket
 import threading
 
 import pytest
+from conftest import free_ports
 from pyarrow import flight
 from query_jobs import descriptors, every_kind
 
@@ -26,54 +27,11 @@ from penstock.query.errors import (
     WrongKeyType,
     WrongKind,
 )
-from penstock.query.flight_server import CannotServeState, QueryListener, query_token
+from penstock.query.flight_server import CannotServeState, QueryListener
 from penstock.query.follower import Share
 from penstock.query.protocol import Get, Jobs, Register, decode_failure, encode
 from penstock.query.server import StateServer
 from penstock.state.keys import encode_key
-from penstock.state.local_storage import LocalStorage
-
-
-def free_ports(count):
-    """Return ports that nothing listens on."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
-class Job:
-    """A job with all kinds of state, whose checkpoints are where a driver on Spark puts them."""
-
-    def __init__(self, root):
-        self.root = LocalStorage(root)
-        lineages = Lineages(self.root)
-        self.harness = every_kind(storage=lineages.storage_of(lineages.current()))
-
-    def run(self, *records):
-        self.harness.push(*records).epoch()
-        return self.harness.checkpoint
-
-
-@pytest.fixture
-def job(tmp_path):
-    made = Job(tmp_path / "job")
-    yield made
-    made.harness.close()
-
-
-@pytest.fixture
-def settings(tmp_path):
-    proxy, *servers = free_ports(5)
-    made = {
-        "queryable-state.proxy.ports": str(proxy),
-        "queryable-state.server.ports": ",".join(map(str, servers)),
-        "queryable-state.auth.token-file": str(tmp_path / "token"),
-        "queryable-state.poll-interval": "2 ms",
-    }
-    assert query_token(made)
-    return made
 
 
 @pytest.fixture
@@ -96,21 +54,11 @@ def serve(settings):
         server.close()
 
 
-@pytest.fixture
-def client(settings):
-    return connect(settings)
-
-
-def connect(settings, **options):
-    port = int(settings["queryable-state.proxy.ports"])
-    return QueryableStateClient("127.0.0.1", port, token_file=settings["queryable-state.auth.token-file"], **options)
-
-
-def test_a_value_is_read_by_job_name_and_key_as_in_flink(job, serve, settings):
+def test_a_value_is_read_by_job_name_and_key_as_in_flink(job, serve, settings, connect):
     job.run(("ann", 3), ("ann", 4))
     serve(job)
     known = descriptors()
-    with connect(settings) as client:
+    with connect() as client:
         futures = {
             name: client.get_kv_state("id0", name, "ann", Types.STRING(), descriptor)
             for name, descriptor in known.items()
@@ -125,10 +73,10 @@ def test_a_value_is_read_by_job_name_and_key_as_in_flink(job, serve, settings):
         assert client.get("job0", "the aggregating", "ann") == {"f0": 7, "f1": 2}
 
 
-def test_each_mistake_has_an_error_of_its_own(job, serve, settings):
+def test_each_mistake_has_an_error_of_its_own(job, serve, settings, connect):
     job.run(("ann", 3))
     serve(job)
-    with connect(settings, timeout=0.3) as client:
+    with connect(timeout=0.3) as client:
         with pytest.raises(UnknownQueryableState, match="no queryable state 'sum'"):
             client.get("id0", "sum", "ann")
         with pytest.raises(UnknownKey, match="nothing for key 'bob' at checkpoint 1"):
@@ -251,19 +199,14 @@ def test_a_subscription_ends_with_the_job(job, serve, client):
     assert client.get("id0", "the value", "bob") == 4
 
 
-def test_one_proxy_serves_all_jobs_of_a_host(job, tmp_path, serve, client):
-    other = Job(tmp_path / "other")
-    try:
-        job.run(("ann", 3))
-        other.run(("ann", 30))
-        first, second = serve(job), StateServer
-        server = serve(job, other)
-        assert (bool(first.proxy_address), bool(server.proxy_address)) == (True, False)
-        assert client.get("job1", "the value", "ann") == 30
-        assert {each.job_name for each in client.jobs()} == {"job0", "job1"}
-        assert second
-    finally:
-        other.harness.close()
+def test_one_proxy_serves_all_jobs_of_a_host(job, make_job, serve, client):
+    other = make_job("other")
+    job.run(("ann", 3))
+    other.run(("ann", 30))
+    first, second = serve(job), serve(job, other)
+    assert (bool(first.proxy_address), bool(second.proxy_address)) == (True, False)
+    assert client.get("job1", "the value", "ann") == 30
+    assert {each.job_name for each in client.jobs()} == {"job0", "job1"}
 
 
 def test_servers_divide_the_key_groups_and_answer_at_one_checkpoint(job, serve, client):
@@ -284,10 +227,10 @@ def test_servers_divide_the_key_groups_and_answer_at_one_checkpoint(job, serve, 
         assert pinned.get("the value", "k1") == 2
 
 
-def test_a_block_without_a_living_server_is_an_error_that_can_pass(job, serve, settings):
+def test_a_block_without_a_living_server_is_an_error_that_can_pass(job, serve, settings, connect):
     job.run(*((f"k{i}", i) for i in range(1, 100)))
     serve(job, share=Share(0, 2))
-    with connect(settings, timeout=0.05) as client:
+    with connect(timeout=0.05) as client:
         answers = set()
         for number in range(1, 20):
             try:

@@ -93,5 +93,5 @@ POLL_INTERVAL = option(
     "How often a state server looks for a new checkpoint. A look is one request to the checkpoint storage.",
 )
 LINGER = option(
-    "queryable-state.linger", Length(), "10 min", "How long a state server answers after the end of its job."
+    "queryable-state.linger", Length(), "1 min", "How long a state server answers after the end of its job."
 )

@@ -1,0 +1,86 @@
+"""Fixtures of jobs with state servers."""
+
+import socket
+
+import pytest
+from query_jobs import every_kind
+
+from penstock.checkpoint.lineages import Lineages
+from penstock.query.client import QueryableStateClient
+from penstock.query.flight_server import query_token
+from penstock.state.local_storage import LocalStorage
+
+
+def free_ports(count):
+    """Return ports that nothing listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Job:
+    """A job with all kinds of state, whose checkpoints are where a driver on Spark puts them."""
+
+    def __init__(self, root):
+        self.root = LocalStorage(root)
+        lineages = Lineages(self.root)
+        self.harness = every_kind(storage=lineages.storage_of(lineages.current()))
+
+    def run(self, *records):
+        self.harness.push(*records).epoch()
+        return self.harness.checkpoint
+
+
+@pytest.fixture
+def make_job(tmp_path):
+    """`make_job(name)` starts a job."""
+    made = []
+
+    def make(name):
+        made.append(Job(tmp_path / name))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.harness.close()
+
+
+@pytest.fixture
+def job(make_job):
+    return make_job("job")
+
+
+@pytest.fixture
+def settings(tmp_path):
+    proxy, *servers = free_ports(5)
+    made = {
+        "queryable-state.proxy.ports": str(proxy),
+        "queryable-state.server.ports": ",".join(map(str, servers)),
+        "queryable-state.auth.token-file": str(tmp_path / "token"),
+        "queryable-state.poll-interval": "2 ms",
+    }
+    assert query_token(made)
+    return made
+
+
+@pytest.fixture
+def connect(settings):
+    """`connect(**options)` returns a client of the proxy."""
+    clients = []
+
+    def connected(**options):
+        port = int(settings["queryable-state.proxy.ports"])
+        token_file = settings["queryable-state.auth.token-file"]
+        clients.append(QueryableStateClient("127.0.0.1", port, token_file=token_file, **options))
+        return clients[-1]
+
+    yield connected
+    for each in clients:
+        each.close()
+
+
+@pytest.fixture
+def client(connect):
+    return connect()
