@@ -7,7 +7,7 @@ See docs/query/queryable-state.md.
     QueryableStateClient    client.py, async_client.py    pinned.py; values.py decodes what it gets
     StateServer             server.py                     the program: a state server, and the proxy of its host
     Proxy                   proxy.py                      finds the server of a key; connection.py reaches it
-    LaunchedServer          launching.py                  the program in a process of its own
+    LaunchedServer          launching.py                  the program as a separate process
     QueryListener           flight_server.py              Arrow Flight: tokens, TLS, errors; protocol.py: the messages
     QueryService            service.py, limits.py         answers requests without a network
     Reads                   reads.py, stored.py           one checkpoint: keys, maps, scans, changes

@@ -1,4 +1,4 @@
-"""Starts a state server in a process of its own, and ends it some time after the process that started it.
+"""Starts a state server in a separate process, and ends it some time after the process that started it.
 
 The process gets what it serves on standard input: settings can hold secrets, which have no place in arguments. The end
 of its input is the end of the job, or of its driver.
@@ -37,7 +37,7 @@ class Launch(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class LaunchedServer:
-    """A state server for one job, in a process of its own."""
+    """A state server for one job, in a separate process."""
 
     def __init__(self, launch: Launch) -> None:
         """Start it."""

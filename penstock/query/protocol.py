@@ -204,7 +204,7 @@ def decode_request(data: Any) -> AnyRequest:
 
 
 def encode_failure(error: BaseException) -> bytes:
-    """Return an error for the client. Of an unexpected one, only the type is told."""
+    """Return an error for the client. An unexpected one sends only its type."""
     if isinstance(error, QueryError):
         failure = Failure(code=error.code, problem=error.statement(), fix=error.fix)
     elif isinstance(error, PenstockError):

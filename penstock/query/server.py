@@ -83,7 +83,7 @@ class StateServer:
         self._thread.start()
 
     def register(self) -> None:
-        """Tell the proxy what is served, and forget jobs that have ended long ago."""
+        """Describe the jobs to the proxy, and forget jobs that have ended long ago."""
         linger = LINGER.read(self._settings) / 1000
         for job in list(self._jobs.values()):
             if job.ended_for() > linger:

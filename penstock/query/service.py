@@ -63,7 +63,7 @@ class QueryService:
         self._scan_timeout_s = scan_timeout_ms / 1000
 
     def answer(self, request: AnyRequest) -> bytes:
-        """Return the encoded answer to a request that is no stream. Raises QueryError."""
+        """Return the encoded answer to a request for something other than a stream. Raises QueryError."""
         if not isinstance(request, Request):
             answer = encode([self.describe(job) for job in self._jobs.values()])
         elif isinstance(request, Describe):

@@ -1,4 +1,4 @@
-"""A state server in a process of its own."""
+"""A state server in a separate process."""
 
 import signal
 import subprocess

@@ -348,7 +348,7 @@ def test_beyond_this_host_tls_is_required(job, serve, settings):
         StateServer(settings | {"queryable-state.bind-address": "0.0.0.0"})
 
 
-def test_without_a_free_port_the_error_names_the_settings(settings):
+def test_the_error_for_ports_that_are_all_taken_names_the_settings(settings):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(CannotServeState, match=f"port {port}: Address already in use.*server.ports"):
