@@ -109,8 +109,7 @@ def _reads(rows: Rows, client: QueryableStateClient, keys: int, scale: float) ->
         started = time.perf_counter()
         found = client.get("bench", STATE, key)
         took.append((time.perf_counter() - started) * 1000)
-        assert found["f0"] == key
-        assert found["f1"] >= key
+        assert found >= key
     p50, p99 = _at(took, 50), _at(took, 99)
     rows.add("get of one key, p50", f"{p50:.2f} ms", "≤ 2 ms", p50 <= 2)
     rows.add("get of one key, p99", f"{p99:.2f} ms", "≤ 20 ms", p99 <= 20)

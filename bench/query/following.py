@@ -20,7 +20,7 @@ from penstock.state.replica import Replicas
 
 def main(keys: int, changes: int, checkpoints: int) -> None:
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
-        job = harness(str(Path(directory) / "job"))
+        job = harness(str(Path(directory) / "job"), keys)
         load(job, keys)
         follower = Follower(job.storage, clock=lambda: 0.0)
         follower.poll()

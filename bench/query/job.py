@@ -21,14 +21,13 @@ PIECE = 100_000
 """Records in an epoch that loads keys."""
 
 
-def harness(directory: str) -> JobHarness:
-    """Return a job that keeps the sum of the numbers of each key."""
+def harness(directory: str, keys: int) -> JobHarness:
+    """Return a job that keeps a sum for each of its keys: of the numbers with the same remainder."""
     configuration = Configuration()
     configuration.set_string("queryable-state.enable", "true")
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
-    records = env.from_collection([], type_info=Types.TUPLE([Types.LONG(), Types.LONG()]))
-    numbers = records.key_by(lambda record: record[0], Types.LONG())
-    sums = ReducingStateDescriptor("sum", lambda a, b: (a[0], a[1] + b[1]), Types.TUPLE([Types.LONG(), Types.LONG()]))
+    numbers = env.from_collection([], type_info=Types.LONG()).key_by(lambda number: number % keys, Types.LONG())
+    sums = ReducingStateDescriptor("sum", lambda a, b: a + b, Types.LONG())
     numbers.as_queryable_state(STATE, sums).uid("sums")
     lineages = Lineages(LocalStorage(directory))
     return JobHarness(env, backend="filesystem", storage=lineages.storage_of(lineages.current()), parallelism=1)
@@ -37,20 +36,25 @@ def harness(directory: str) -> JobHarness:
 def load(job: JobHarness, keys: int) -> None:
     """Give each key its own number."""
     for start in range(0, keys, PIECE):
-        job.push(*((key, key) for key in range(start, min(start + PIECE, keys)))).epoch()
+        job.push(*range(start, min(start + PIECE, keys))).epoch()
 
 
 def change(job: JobHarness, keys: int, changes: int, rng: random.Random) -> None:
     """Run an epoch that adds to some keys."""
-    job.push(*((rng.randrange(keys), 1) for _ in range(changes))).epoch()
+    job.push(*(rng.randrange(keys) for _ in range(changes))).epoch()
 
 
 def main(directory: str, keys: int, changes: int) -> None:
-    job = harness(directory)
+    job = harness(directory, keys)
     load(job, keys)
     print(job.checkpoint, flush=True)
     ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+
+    def watch() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=watch, daemon=True).start()
     rng = random.Random(1)
     took = 0.0
     while not ended.wait(took):

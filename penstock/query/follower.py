@@ -20,7 +20,7 @@ from penstock.checkpoint.pins import Pin
 from penstock.common.options.query import RETAINED_FOR_QUERIES
 from penstock.query.errors import CheckpointNotReached, NotServed
 from penstock.query.registry import registered
-from penstock.query.replica import BlockReplica, gone
+from penstock.query.replica import BlockReplica, Layer, gone, read_layer
 from penstock.state.blocks import FEWEST, Blocks
 from penstock.state.engines.base import Engine
 from penstock.state.engines.memory import MemoryEngine
@@ -170,21 +170,22 @@ class Follower:
     def _advance(self, readable: Readable) -> bool:
         """Add one checkpoint, for all replicas or none."""
         before = self._readable[-1].version
-        layers = []
+        layers: list[tuple[BlockReplica, Layer]] = []
         added: dict[str, dict[int, BlockReplica]] = {}
         for uid, runs in self._wanted(readable.manifest).items():
             kept = self._replicas.get(uid)
             if kept is None:
                 added[uid] = self._built(uid, runs, readable.version)
                 continue
-            for replica in kept.values():
-                try:
-                    layer = replica.read_layer(before, readable.version)
-                except MissingObject:
-                    return False
-                if layer is None:
-                    return False
-                layers.append((replica, layer))
+            own = frozenset(group for replica in kept.values() for group in replica.groups)
+            wanted = None if len(own) == runs.max_parallelism else own
+            try:
+                layer = read_layer(self.storage, uid, before, readable.version, runs.max_parallelism, wanted)
+            except MissingObject:
+                return False
+            if layer is None:
+                return False
+            layers += [(replica, layer) for replica in kept.values()]
         for replica, layer in layers:
             replica.add(layer)
         self._replicas = self._replicas | added

@@ -24,11 +24,33 @@ _first = itemgetter(0)
 
 
 class Layer(NamedTuple):
-    """The changes of one checkpoint."""
+    """The changes of one checkpoint to one operator. Its replicas share them."""
 
     version: Version
     changes: dict[int, GroupChanges]
     """By key group."""
+
+
+def read_layer(
+    storage: Storage, uid: str, before: Version, version: Version, max_parallelism: int, wanted: frozenset[int] | None
+) -> Layer | None:
+    """Return the changes from a checkpoint to the next one, or None if the replicas must be built again.
+
+    All replicas of an operator read them together: each file is opened and its index is decoded once. `wanted`: the key
+    groups to read; None for all.
+    """
+    chain = ManifestChain(storage, version)
+    steps = chain.steps(uid, range(max_parallelism), encode_version(before))
+    if steps is None:
+        return None
+    changes: dict[int, list[GroupChanges]] = {}
+    for step in steps:
+        groups = step.groups if wanted is None else frozenset(group for group in wanted if group in step.groups)
+        for change in read_changes(step.data, groups, name=step.name):
+            changes.setdefault(change.group, []).append(change)
+    return Layer(
+        version, {group: each[0] if len(each) == 1 else merge_changes(each) for group, each in changes.items()}
+    )
 
 
 class BlockReplica:
@@ -58,18 +80,6 @@ class BlockReplica:
         self._oldest = version.id
         self._layers = []
 
-    def read_layer(self, before: Version, version: Version) -> Layer | None:
-        """Return the changes from a checkpoint to the next one, or None if the replica must be built again."""
-        steps = ManifestChain(self._storage, version).steps(self._uid, self.groups, encode_version(before))
-        if steps is None:
-            return None
-        changes: dict[int, list[GroupChanges]] = {}
-        for step in steps:
-            for change in read_changes(step.data, step.groups, name=step.name):
-                changes.setdefault(change.group, []).append(change)
-        merged = {group: each[0] if len(each) == 1 else merge_changes(each) for group, each in changes.items()}
-        return Layer(version, merged)
-
     def add(self, layer: Layer) -> None:
         """Make the changes of a checkpoint readable."""
         with self._lock:
@@ -80,7 +90,7 @@ class BlockReplica:
         while self._layers and self._layers[0].version.id <= oldest:
             with self._lock:
                 layer = self._layers.pop(0)
-                changes = [layer.changes[group] for group in sorted(layer.changes)]
+                changes = [layer.changes[group] for group in self.groups if group in layer.changes]
                 self._engine.apply(self._engine.position(), changes, encode_version(layer.version))
                 self._oldest = layer.version.id
 
@@ -123,7 +133,8 @@ class BlockReplica:
         """Return the changes of a checkpoint by key group. Raises CheckpointGone."""
         with self._lock:
             self._check(number - 1)
-            return next((layer.changes for layer in self._layers if layer.version.id == number), {})
+            found = next((layer.changes for layer in self._layers if layer.version.id == number), {})
+            return {group: found[group] for group in self.groups if group in found}
 
     def close(self) -> None:
         """Release the memory of the replica."""
