@@ -8,6 +8,7 @@ from query_jobs import every_kind
 from penstock.checkpoint.lineages import Lineages
 from penstock.query.client import QueryableStateClient
 from penstock.query.flight_server import query_token
+from penstock.query.server import StateServer
 from penstock.state.local_storage import LocalStorage
 
 
@@ -84,3 +85,23 @@ def connect(settings):
 @pytest.fixture
 def client(connect):
     return connect()
+
+
+@pytest.fixture
+def serve(settings):
+    """`serve(job)` starts a state server for a job."""
+    servers = []
+
+    def started(*jobs, share=None, **other):
+        server = StateServer(settings | other)
+        servers.append(server)
+        for number, each in enumerate(jobs):
+            followed = server.follow(f"id{number}", f"job{number}", each.root, share)
+            if each.harness.checkpoint:
+                server.await_checkpoint(followed, each.harness.checkpoint)
+        server.start()
+        return server
+
+    yield started
+    for server in servers:
+        server.close()

@@ -34,26 +34,6 @@ from penstock.query.server import StateServer
 from penstock.state.keys import encode_key
 
 
-@pytest.fixture
-def serve(settings):
-    """`serve(job)` starts a state server for a job."""
-    servers = []
-
-    def started(*jobs, share=None, **other):
-        server = StateServer(settings | other)
-        servers.append(server)
-        for number, each in enumerate(jobs):
-            followed = server.follow(f"id{number}", f"job{number}", each.root, share)
-            if each.harness.checkpoint:
-                server.await_checkpoint(followed, each.harness.checkpoint)
-        server.start()
-        return server
-
-    yield started
-    for server in servers:
-        server.close()
-
-
 def test_a_value_is_read_by_job_name_and_key_as_in_flink(job, serve, settings, connect):
     job.run(("ann", 3), ("ann", 4))
     serve(job)
