@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import chain
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from penstock.common.options.query import MAX_RESULT, PROXY_THREADS
 from penstock.query.connection import Connection
-from penstock.query.errors import BadRequest, CheckpointNotReached, NotServed, QueryError, UnknownJob
+from penstock.query.errors import BadRequest, CheckpointNotReached, NotServed, QueryError, UnknownJob, Unreachable
 from penstock.query.follower import Share, runs_of
 from penstock.query.limits import Turns, check_result
 from penstock.query.protocol import (
@@ -67,6 +68,7 @@ class Server(Protocol):
 
 
 class _Registered(NamedTuple):
+    address: str
     server: Server
     description: Description
     seen: float
@@ -107,7 +109,7 @@ class Proxy:
         now = self._clock()
         for description in descriptions:
             servers = self._jobs.get(description.job_id, {})
-            self._jobs[description.job_id] = servers | {address: _Registered(server, description, now)}
+            self._jobs[description.job_id] = servers | {address: _Registered(address, server, description, now)}
 
     def answer(self, request: AnyRequest) -> bytes:
         """Return the encoded answer to a request. Raises QueryError."""
@@ -170,17 +172,17 @@ class Proxy:
             fix="Check its id with penstock list, and whether it runs with queryable-state.enable.",
         )
 
-    def _having(self, servers: list[_Registered], state: str, key: bytes) -> Server:
+    def _having(self, servers: list[_Registered], state: str, key: bytes) -> _Registered:
         """Return the server that has a key. Raises NotServed."""
         for each in servers:
             if each.share.servers == 1:
-                return each.server
+                return each
             found = next((known for known in each.description.states if known.name == state), None)
             if found is None:
                 # The server knows the right error.
-                return each.server
+                return each
             if each.share.has(runs_of(found.max_parallelism).of(key_group_of(key, found.max_parallelism))):
-                return each.server
+                return each
         raise NotServed(
             f"No living state server has the block of this key of '{state}'.",
             fix="Try again in a moment, or start another state server.",
@@ -208,10 +210,10 @@ class Proxy:
     def _answer(self, request: _Forwarded, seconds: float) -> bytes:
         servers = self._of(request.job)
         if isinstance(request, (Get, Entries)):
-            return self._having(servers, request.state, request.key).call(request, seconds)
+            return self._call(self._having(servers, request.state, request.key), request, seconds)
         complete = self._complete(servers)
         if len(complete) == 1:
-            return complete[0].server.call(request, seconds)
+            return self._call(complete[0], request, seconds)
         if isinstance(request, Describe):
             return encode(self._common(complete, request, seconds))
         if isinstance(request, GetMany):
@@ -221,8 +223,30 @@ class Proxy:
         if not isinstance(request, Release):
             raise BadRequest("A stream is not an action.", fix="Use a client of the version of the server.")
         for each, lease in zip(complete, request.lease.split(","), strict=False):
-            each.server.call(msgspec.structs.replace(request, lease=lease), seconds)
+            self._call(each, msgspec.structs.replace(request, lease=lease), seconds)
         return b""
+
+    def _call(self, server: _Registered, request: AnyRequest, seconds: float) -> bytes:
+        with self._forgetting(server):
+            return server.server.call(request, seconds)
+
+    def _streamed(
+        self, server: _Registered, request: AnyRequest, seconds: float
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        with self._forgetting(server):
+            return server.server.stream(request, seconds)
+
+    @contextmanager
+    def _forgetting(self, server: _Registered) -> Iterator[None]:
+        """Forget a server that does not answer, so that the next attempt asks another. It can register again."""
+        try:
+            yield
+        except Unreachable:
+            servers = self._jobs.get(server.description.job_id, {})
+            self._jobs[server.description.job_id] = {
+                address: each for address, each in servers.items() if address != server.address
+            }
+            raise
 
     def _described(self, job: str) -> Description:
         return self._living(job)[0].description
@@ -250,14 +274,13 @@ class Proxy:
     def _many(self, servers: list[_Registered], request: GetMany, seconds: float) -> bytes:
         at = msgspec.structs.replace(request, checkpoint=self._checkpoint(servers, request, seconds))
         places: dict[int, list[int]] = {}
-        by_server = [each.server for each in servers]
         for place, key in enumerate(request.keys):
-            places.setdefault(by_server.index(self._having(servers, request.state, key)), []).append(place)
+            places.setdefault(servers.index(self._having(servers, request.state, key)), []).append(place)
         asked = [servers[index] for index in places]
         requests = [msgspec.structs.replace(at, keys=[request.keys[i] for i in each]) for each in places.values()]
         answers = [_decode_many(answer) for answer in self._all(asked, requests, seconds)]
         if not answers:
-            return servers[0].server.call(at, seconds)
+            return self._call(servers[0], at, seconds)
         found: dict[int, list[tuple[bytes, bytes]]] = {}
         for each, answer in zip(places.values(), answers, strict=True):
             found.update(zip(each, answer.parts, strict=True))
@@ -276,21 +299,21 @@ class Proxy:
 
     def _all(self, servers: list[_Registered], requests: Sequence[AnyRequest], seconds: float) -> list[bytes]:
         """Ask several servers at the same time."""
-        return list(self._pool.map(lambda each, request: each.server.call(request, seconds), servers, requests))
+        return list(self._pool.map(lambda each, request: self._call(each, request, seconds), servers, requests))
 
     def _stream(self, request: Scan | Changes, seconds: float) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         servers = self._complete(self._of(request.job))
         limit = seconds + _SCAN_S
         if len(servers) == 1:
-            return servers[0].server.stream(request, limit)
+            return self._streamed(servers[0], request, limit)
         if isinstance(request, Scan):
             request = msgspec.structs.replace(request, checkpoint=self._checkpoint(servers, request, seconds))
-            return _joined([each.server.stream(request, limit) for each in servers])
-        streams = [each.server.stream(request, limit) for each in servers]
+            return _joined([self._streamed(each, request, limit) for each in servers])
+        streams = [self._streamed(each, request, limit) for each in servers]
         if any(schema.metadata[RESET] == b"1" for schema, _ in streams):
             checkpoint = self._checkpoint(servers, request, seconds)
             complete = msgspec.structs.replace(request, since=None, checkpoint=checkpoint)
-            streams = [each.server.stream(complete, limit) for each in servers]
+            streams = [self._streamed(each, complete, limit) for each in servers]
         return _joined(streams)
 
 

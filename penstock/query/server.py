@@ -126,14 +126,7 @@ class StateServer:
         return Connection(address, self._token, self._authorities)
 
     def _descriptions(self) -> list[Description]:
-        found = []
-        for job in list(self._jobs.values()):
-            try:
-                found.append(self.service.describe(job))
-            except QueryError:
-                # Without a checkpoint yet.
-                continue
-        return found
+        return [self.service.describe(job, asked=False) for job in list(self._jobs.values())]
 
     def _run(self) -> None:
         while not self._stopping.wait(_REGISTER_S):

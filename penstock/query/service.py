@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.common.options.query import MAX_RESULT, SCAN_TIMEOUT, SERVER_THREADS
-from penstock.query.errors import BadRequest, CheckpointGone, ResultTooLarge, UnknownJob
+from penstock.query.errors import BadRequest, CheckpointGone, NotServed, ResultTooLarge, UnknownJob
 from penstock.query.followed_job import FollowedJob
 from penstock.query.follower import Follower, Readable
 from penstock.query.limits import Turns, check_result
@@ -65,7 +65,7 @@ class QueryService:
     def answer(self, request: AnyRequest) -> bytes:
         """Return the encoded answer to a request for something other than a stream. Raises QueryError."""
         if not isinstance(request, Request):
-            answer = encode([self.describe(job) for job in self._jobs.values()])
+            answer = encode([self.describe(job, asked=False) for job in self._jobs.values()])
         elif isinstance(request, Describe):
             answer = encode(self.describe(self.job(request.job)))
         elif isinstance(request, Hold):
@@ -101,10 +101,28 @@ class QueryService:
             )
         return found
 
-    def describe(self, job: FollowedJob) -> Description:
-        """Return the readable checkpoints and the states of a job. Raises NotServed."""
-        follower, _ = job.reading()
-        readable = follower.at()
+    def describe(self, job: FollowedJob, asked: bool = True) -> Description:
+        """Return the readable checkpoints and the states of a job.
+
+        Raises NotServed for a job without a checkpoint, unless `asked` is False.
+        """
+        try:
+            follower, _ = job.reading()
+            readable = follower.at()
+        except NotServed:
+            if asked:
+                raise
+            return Description(
+                job_id=job.id,
+                job_name=job.name,
+                lineage="",
+                oldest=0,
+                newest=0,
+                ended=False,
+                timestamp=0,
+                states=[],
+                share=(job.share.first, job.share.servers),
+            )
         return Description(
             job_id=job.id,
             job_name=job.name,

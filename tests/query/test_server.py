@@ -222,6 +222,31 @@ def test_a_block_without_a_living_server_is_an_error_that_can_pass(job, serve, s
             client.scan("id0", "the value")
 
 
+def test_a_server_that_dies_is_replaced_by_another_at_once(job, serve, settings, client):
+    job.run(("ann", 3))
+    alive, dead = serve(job), serve(job)
+    # The proxy would ask the dead one first.
+    alive.proxy._jobs["id0"] = dict(reversed(alive.proxy._jobs["id0"].items()))
+    dead._stopping.set()
+    dead._thread.join()
+    dead._listener.close()
+    assert next(iter(alive.proxy._jobs["id0"])) == dead.address
+    assert client.get("id0", "the value", "ann") == 3
+    assert dead.address not in alive.proxy._jobs["id0"]
+
+
+def test_a_job_without_a_checkpoint_is_known_and_not_served_yet(job, serve, connect):
+    serve(job)
+    with connect(timeout=0.1) as client:
+        with pytest.raises(NotServed, match=r"Job .job0. has no completed checkpoint in .* yet"):
+            client.get("id0", "the value", "ann")
+        assert [(each.job_name, each.newest) for each in client.jobs()] == [("job0", 0)]
+    with connect() as client:
+        waiting = client.submit(lambda: client.get("id0", "the value", "ann"))
+        job.run(("ann", 3))
+        assert waiting.result() == 3
+
+
 def test_another_server_becomes_the_proxy_when_the_first_one_goes(job, serve, client):
     job.run(("ann", 3))
     first, second = serve(job), serve(job)
