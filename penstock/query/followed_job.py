@@ -1,4 +1,4 @@
-"""A job whose checkpoints are followed in a thread: its current lineage, and the leases of its clients."""
+"""A job whose checkpoints are followed in threads: its current lineage, and the leases of its clients."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from penstock.state.storage import MissingObject, Storage
 
 _log = logging.getLogger(__name__)
 
+_MAINTAIN_S = 0.5
 _LINEAGE_EVERY_S = 1.0
 """How often a job whose lineage does not advance is asked for its newest lineage."""
 
@@ -38,10 +39,12 @@ class FollowedJob:
         self.share = share or Share()
         self._root = root
         self._retained = retained
-        self._poll_s = poll_s
         self._clock = clock
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"penstock-follow-{job_name}", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._repeat, args=(act, seconds), name=f"penstock-{name}-{job_name}", daemon=True)
+            for name, act, seconds in (("follow", self.poll, poll_s), ("maintain", self.maintain, _MAINTAIN_S))
+        ]
         self._lineage = ""
         self._asked = -_LINEAGE_EVERY_S
         self._follower: Follower | None = None
@@ -51,12 +54,12 @@ class FollowedJob:
         self._ended_since: float | None = None
 
     def start(self) -> None:
-        """Follow in a thread."""
-        self._thread.start()
+        """Follow in threads."""
+        for thread in self._threads:
+            thread.start()
 
     def poll(self) -> None:
-        """Make new checkpoints readable, and end leases that have run out."""
-        self._expire()
+        """Make new checkpoints readable."""
         follower = self._follower
         if follower is not None and follower.poll():
             return
@@ -66,6 +69,12 @@ class FollowedJob:
             self._find_lineage()
         ended = self._follower is not None and self._follower.ended
         self._ended_since = (self._ended_since or now) if ended else None
+
+    def maintain(self) -> None:
+        """Renew the pin of the server, and end leases that have run out."""
+        self._expire()
+        if self._follower is not None:
+            self._follower.renew_pin()
 
     def _find_lineage(self) -> None:
         """Follow the newest lineage, once it has a checkpoint. Until then, the former one answers."""
@@ -86,11 +95,11 @@ class FollowedJob:
     def _storage_of(self, lineage: str) -> Storage:
         return self._root.below(lineage)
 
-    def _run(self) -> None:
+    def _repeat(self, act: Callable[[], None], seconds: float) -> None:
         failed = False
-        while not self._stopping.wait(self._poll_s):
+        while not self._stopping.wait(seconds):
             try:
-                self.poll()
+                act()
                 failed = False
             except Exception:
                 # The storage can be unreachable for a while, and the last checkpoints stay readable.
@@ -106,8 +115,9 @@ class FollowedJob:
     def close(self) -> None:
         """Stop following."""
         self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
         if self._follower is not None:
             self._follower.close()
 

@@ -112,7 +112,6 @@ class Follower:
         """Make newer checkpoints readable, if there are any. Return whether there were."""
         if self._ended or not self._something_new():
             return False
-        self._renew()
         try:
             found = followed(self.storage)
             if found is None:
@@ -138,7 +137,8 @@ class Follower:
             return True
         return False
 
-    def _renew(self) -> None:
+    def renew_pin(self) -> None:
+        """Move the pin on, from time to time. A write to the storage can take long, so another thread calls it."""
         now = self._clock()
         if self.newest and now - self._renewed >= _RENEW_S:
             self._renewed = now

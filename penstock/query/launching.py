@@ -6,6 +6,7 @@ of its input is the end of the job, or of its driver.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import subprocess
@@ -83,6 +84,8 @@ def settings_of_server(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _main() -> int:
+    # As in workers: the collector would visit the rows of every scan over and over.
+    gc.set_threshold(500_000, 20, 20)
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
     launch = msgspec.json.decode(sys.stdin.buffer.readline(), type=Launch)
     ended = threading.Event()

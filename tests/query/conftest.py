@@ -1,37 +1,11 @@
 """Fixtures of jobs with state servers."""
 
-import socket
-
 import pytest
-from query_jobs import every_kind
+from query_jobs import Job, free_ports
 
-from penstock.checkpoint.lineages import Lineages
 from penstock.query.client import QueryableStateClient
 from penstock.query.flight_server import query_token
 from penstock.query.server import StateServer
-from penstock.state.local_storage import LocalStorage
-
-
-def free_ports(count):
-    """Return ports that nothing listens on."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
-class Job:
-    """A job with all kinds of state, whose checkpoints are where a driver on Spark puts them."""
-
-    def __init__(self, root):
-        self.root = LocalStorage(root)
-        lineages = Lineages(self.root)
-        self.harness = every_kind(storage=lineages.storage_of(lineages.current()))
-
-    def run(self, *records):
-        self.harness.push(*records).epoch()
-        return self.harness.checkpoint
 
 
 @pytest.fixture

@@ -1,5 +1,8 @@
 """Jobs with queryable state, for the tests of this folder."""
 
+import socket
+
+from penstock.checkpoint.lineages import Lineages
 from penstock.common.configuration import Configuration
 from penstock.common.typeinfo import Types
 from penstock.datastream import StreamExecutionEnvironment
@@ -11,6 +14,7 @@ from penstock.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
 
 
@@ -87,3 +91,25 @@ def every_kind(backend="filesystem", parallelism=2, storage=None, key_type=None,
     return JobHarness(
         stream, backend=backend, parallelism=parallelism, max_parallelism=32, storage=storage, settings=settings
     )
+
+
+def free_ports(count):
+    """Return ports that nothing listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Job:
+    """A job with all kinds of state, whose checkpoints are where a driver on Spark puts them."""
+
+    def __init__(self, root):
+        self.root = LocalStorage(root)
+        lineages = Lineages(self.root)
+        self.harness = every_kind(storage=lineages.storage_of(lineages.current()))
+
+    def run(self, *records):
+        self.harness.push(*records).epoch()
+        return self.harness.checkpoint

@@ -276,6 +276,21 @@ def test_a_follower_notices_the_end_of_the_job():
             follower.at(at_least=100, deadline=1e9)
 
 
+def test_a_pin_moves_on_while_its_server_lives():
+    clock = Clock()
+    with every_kind() as job:
+        follower = Follower(job.storage, clock=clock)
+        job.push(("a", 1)).epoch()
+        follower.poll()
+        follower.renew_pin()
+        assert [name.split("-")[1] for name in job.storage.list("pins/")] == ["1"]
+        job.push(("a", 2)).epoch()
+        clock.now += 6
+        follower.poll()
+        follower.renew_pin()
+        assert [name.split("-")[1] for name in job.storage.list("pins/")] == ["2"]
+
+
 def test_a_follower_that_closes_removes_its_pin():
     with every_kind() as job:
         follower = Follower(job.storage)
