@@ -9,6 +9,7 @@ has seen a name, so the clocks of different hosts do not matter, and a dead serv
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -64,29 +65,32 @@ class Pin:
         """`server`: the id of the server, hexadecimal."""
         self._storage = storage
         self._server = server
+        self._lock = threading.Lock()
         self._renewal = 0
         self._name: str | None = None
 
     def move(self, number: int) -> bool:
         """Pin this checkpoint instead of the previous one. Return whether it worked: storage can be read-only."""
-        self._renewal += 1
-        name = f"{_FOLDER}{self._server}-{number}-{self._renewal}"
-        before = self._name
-        try:
-            self._storage.write(name, b"")
-            self._name = name
-            if before is not None:
-                self._storage.delete(before)
-        except (StorageError, OSError):
-            return False
-        return True
+        with self._lock:
+            self._renewal += 1
+            name = f"{_FOLDER}{self._server}-{number}-{self._renewal}"
+            before = self._name
+            try:
+                self._storage.write(name, b"")
+                self._name = name
+                if before is not None:
+                    self._storage.delete(before)
+            except (StorageError, OSError):
+                return False
+            return True
 
     def release(self) -> None:
         """Remove the pin."""
-        if self._name is not None:
-            try:
-                self._storage.delete(self._name)
-            except (StorageError, OSError):
-                # The driver will remove it.
-                pass
-            self._name = None
+        with self._lock:
+            if self._name is not None:
+                try:
+                    self._storage.delete(self._name)
+                except (StorageError, OSError):
+                    # The driver will remove it.
+                    pass
+                self._name = None

@@ -51,7 +51,6 @@ class FollowedJob:
         self._reads: Reads | None = None
         self._lock = threading.Lock()
         self._leases: dict[str, tuple[Follower, int, float]] = {}
-        self._ended_since: float | None = None
 
     def start(self) -> None:
         """Follow in threads."""
@@ -67,8 +66,6 @@ class FollowedJob:
         if now - self._asked >= _LINEAGE_EVERY_S:
             self._asked = now
             self._find_lineage()
-        ended = self._follower is not None and self._follower.ended
-        self._ended_since = (self._ended_since or now) if ended else None
 
     def maintain(self) -> None:
         """Renew the pin of the server, and end leases that have run out."""
@@ -106,11 +103,6 @@ class FollowedJob:
                 if not failed:
                     _log.exception("Cannot read the checkpoints of job '%s'; trying again.", self.name)
                 failed = True
-
-    def ended_for(self) -> float:
-        """Return for how many seconds the job has been at its end; zero while it runs."""
-        since = self._ended_since
-        return 0.0 if since is None else self._clock() - since
 
     def close(self) -> None:
         """Stop following."""

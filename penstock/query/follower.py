@@ -85,7 +85,7 @@ class Follower:
         self._replicas: dict[str, dict[int, BlockReplica]] = {}
         """By uid, and number of the run."""
         self._holds: dict[int, int] = {}
-        self._ended = False
+        self._gone = self._closed = False
         self.rebuilt = 0
         """How often the replicas were built from bases."""
 
@@ -103,19 +103,20 @@ class Follower:
 
     @property
     def ended(self) -> bool:
-        """Whether no further checkpoint can appear: the job has finished or is gone."""
-        return self._ended
+        """Whether no further checkpoint is expected: the job has finished, or its checkpoints are gone."""
+        readable = self._readable
+        return self._gone or self._closed or bool(readable and readable[-1].manifest.ended)
 
     # -- following -------------------------------------------------------------------------------------------------
 
     def poll(self) -> bool:
         """Make newer checkpoints readable, if there are any. Return whether there were."""
-        if self._ended or not self._something_new():
+        if not self._something_new():
             return False
         try:
             found = followed(self.storage)
+            self._gone = found is None and bool(self._readable)
             if found is None:
-                self._ended = bool(self._readable)
                 return False
             manifest, version = found
             if version.id <= self.newest:
@@ -224,7 +225,6 @@ class Follower:
     def _publish(self, readable: list[Readable]) -> None:
         with self._changed:
             self._readable = readable
-            self._ended = readable[-1].manifest.ended
             self._changed.notify_all()
 
     def _retire(self) -> None:
@@ -240,7 +240,7 @@ class Follower:
         """Release the pin."""
         self._pin.release()
         with self._changed:
-            self._ended = True
+            self._closed = True
             self._changed.notify_all()
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ class Follower:
         """
         least = max(at_least, number or 0, 1)
         with self._changed:
-            while self.newest < least and not self._ended:
+            while self.newest < least and not self.ended:
                 remaining = 0.0 if deadline is None else deadline - self._clock()
                 if remaining <= 0:
                     break
@@ -270,10 +270,10 @@ class Follower:
             )
         newest = readable[-1]
         if newest.version.id < least:
-            ended = ", and the job has ended" if self._ended else ""
+            ended = ", and the job has ended" if self.ended else ""
             raise CheckpointNotReached(
                 f"Checkpoint {least} is not complete: the newest one is {newest.version.id}{ended}.",
-                fix="Ask for an earlier one." if self._ended else "Wait longer, or ask for an earlier one.",
+                fix="Ask for an earlier one." if self.ended else "Wait longer, or ask for an earlier one.",
             )
         if number is None:
             return newest

@@ -47,14 +47,23 @@ class LaunchedServer:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "penstock.query.launching"],
             stdin=subprocess.PIPE,
+            # A program that reads the output of the job waits until all processes that have it are gone.
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": path},
             # A Ctrl-C concerns the job; the server sees the end of its input.
             start_new_session=True,
         )
         assert self.process.stdin is not None
+        threading.Thread(target=self._relay, name="penstock-state-server-log", daemon=True).start()
         self._input = self.process.stdin
         self._input.write(msgspec.json.encode(launch) + b"\n")
         self._input.flush()
+
+    def _relay(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            _log.warning("State server: %s", line.decode(errors="replace").rstrip())
 
     def end(self) -> None:
         """Tell it that the job has ended. It answers for some time after that."""
@@ -86,7 +95,9 @@ def settings_of_server(settings: Mapping[str, str]) -> dict[str, str]:
 def _main() -> int:
     # As in workers: the collector would visit the rows of every scan over and over.
     gc.set_threshold(500_000, 20, 20)
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(format="%(message)s")
+    # Once the process of the job has ended, nothing reads the messages.
+    logging.raiseExceptions = False
     launch = msgspec.json.decode(sys.stdin.buffer.readline(), type=Launch)
     ended = threading.Event()
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.common.options.query import (
-    LINGER,
     MAX_RESULT,
     POLL_INTERVAL,
     PROXY_PORTS,
@@ -83,11 +82,7 @@ class StateServer:
         self._thread.start()
 
     def register(self) -> None:
-        """Describe the jobs to the proxy, and forget jobs that have ended long ago."""
-        linger = LINGER.read(self._settings) / 1000
-        for job in list(self._jobs.values()):
-            if job.ended_for() > linger:
-                self._jobs.pop(job.id).close()
+        """Describe the jobs to the proxy of the host, or become it."""
         descriptions = self._descriptions()
         if self.proxy is not None:
             self.proxy.register(self.address, descriptions, _Here(self.service))

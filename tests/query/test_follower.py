@@ -276,6 +276,24 @@ def test_a_follower_notices_the_end_of_the_job():
             follower.at(at_least=100, deadline=1e9)
 
 
+def test_a_follower_goes_on_when_a_directory_that_was_gone_is_back():
+    clock = Clock()
+    with every_kind() as job:
+        follower = Follower(job.storage, clock=clock)
+        job.push(("a", 1)).epoch()
+        follower.poll()
+        body = job.storage.read(manifest_name(1))
+        job.storage.delete(manifest_name(1))
+        clock.now += 2
+        assert not follower.poll()
+        assert follower.ended
+        assert value(follower, "a") == 1
+        job.storage.publish(manifest_name(1), body)
+        job.push(("a", 2)).epoch()
+        follower.poll()
+        assert (follower.ended, value(follower, "a")) == (False, 2)
+
+
 def test_a_pin_moves_on_while_its_server_lives():
     clock = Clock()
     with every_kind() as job:
