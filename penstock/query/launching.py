@@ -95,6 +95,8 @@ def settings_of_server(settings: Mapping[str, str]) -> dict[str, str]:
 def _main() -> int:
     # As in workers: the collector would visit the rows of every scan over and over.
     gc.set_threshold(500_000, 20, 20)
+    # A scan would otherwise keep the thread that follows the job waiting for 5 ms at each step.
+    sys.setswitchinterval(0.001)
     logging.basicConfig(format="%(message)s")
     # Once the process of the job has ended, nothing reads the messages.
     logging.raiseExceptions = False

@@ -4,9 +4,8 @@ import socket
 import threading
 
 import pytest
-from conftest import free_ports
 from pyarrow import flight
-from query_jobs import descriptors, every_kind
+from query_jobs import descriptors, every_kind, free_ports
 
 from penstock.checkpoint.lineages import Lineages
 from penstock.common.typeinfo import Types
