@@ -12,7 +12,7 @@ from penstock.common.options.checkpoints import (
     RETAINED_CHECKPOINTS,
     TOLERABLE_FAILED_CHECKPOINTS,
 )
-from penstock.common.options.state import ASYNCHRONOUS_SNAPSHOTS, MAX_STATE_SIZE
+from penstock.common.options.state import ASYNCHRONOUS_SNAPSHOTS, MAX_STATE_SIZE, STANDBY_REPLICAS
 from penstock.state.backends import Backend
 from penstock.state.overlay import OVERLAY_BYTES
 
@@ -49,6 +49,8 @@ class Settings:
     retries: int = 3
     """Minimum number of retries for an epoch that the engine lost. Spark fails the epoch even if one new worker would
     be enough to complete it."""
+    standby_replicas: int = STANDBY_REPLICAS.default
+    """How many further executors follow the state of each subtask."""
     at_least_once: bool = CHECKPOINTING_MODE.default == "AT_LEAST_ONCE"
     """Whether sinks that support it publish an epoch's records before its checkpoint is complete."""
 
