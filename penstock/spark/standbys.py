@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -132,7 +132,9 @@ class Replay:
     def __init__(self, blocks: Sequence[tuple[str, Sequence[Block]]]) -> None:
         self._blocks = blocks
 
-    def __call__(self, partition: int, _: Iterable[Any]) -> Iterator[tuple[str, int]]:
+    def __call__(self, partition: int, rows: Iterable[Any]) -> Iterator[tuple[str, int]]:
+        # Spark reuses a worker only if it has read its input to the end.
+        deque(rows, maxlen=0)
         executor, blocks = self._blocks[partition]
         if worker_place().executor != executor:
             # It was busy for too long, or has died.
