@@ -19,6 +19,7 @@ from penstock.cli.shown_errors import ShownErrors
 from penstock.cluster.program import pack
 from penstock.cluster.records import new_job_id
 from penstock.common.configuration import Configuration
+from penstock.common.json_text import in_utf_8
 from penstock.common.options import canonical
 from penstock.common.options.checkpoints import CHECKPOINTS_DIRECTORY, RECOVERY_PATH, SAVEPOINTS_DIRECTORY
 from penstock.common.options.program import PYTHON_ARCHIVES, PYTHON_FILES, PYTHON_REQUIREMENTS
@@ -72,6 +73,12 @@ def submit(
         as_json: Whether to print JSON instead of the id.
     """
     with ShownErrors():
+        for argument in chosen.arguments:
+            if in_utf_8(argument) != argument:
+                raise CannotShip(
+                    f"The argument {argument!r} of the program is not UTF-8 text, so it cannot be sent to a service.",
+                    fix="Pass file names in another form, for example with quote() of urllib.parse.",
+                )
         of_command = command_settings(given)
         client = service_of(of_command, address)
         with progress(f"Submitting {chosen.program.name}"):

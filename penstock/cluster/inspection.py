@@ -27,6 +27,7 @@ from penstock.cluster.launcher import child_environment
 from penstock.cluster.program import prepare, unpack
 from penstock.common.configuration import Configuration
 from penstock.common.error_format import short_form
+from penstock.common.json_text import in_utf_8
 from penstock.common.masking import masked_text, secrets_of, secrets_of_arguments
 from penstock.common.options.checkpoints import CLAIM_MODE, IGNORE_UNCLAIMED_STATE, RECOVERY_PATH
 from penstock.common.options.program import PARALLELISM
@@ -154,9 +155,9 @@ def main() -> None:
     except _Found:
         pass
     except PenstockError as error:
-        (folder / _ERROR).write_text(short_form(error))
+        (folder / _ERROR).write_text(in_utf_8(short_form(error)))
     except Exception as error:
-        (folder / _ERROR).write_text(user_traceback(error))
+        (folder / _ERROR).write_text(in_utf_8(user_traceback(error)))
 
 
 def _end_with(dispatcher: int) -> None:

@@ -199,6 +199,13 @@ def test_waiting_until_the_job_runs_needs_a_detached_command(cluster: Service, p
     assert call("run", "--wait", "-m", f"127.0.0.1:{cluster.server.port}", program).exit_code == 2
 
 
+def test_an_argument_that_is_not_text_is_refused(cluster: Service, program: str) -> None:
+    done = call("run", "-d", program, "a\udcff.csv")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert r"CannotShip: The argument 'a\udcff.csv' of the program is not UTF-8 text" in done.stderr
+    assert cluster.gateway.asked == []
+
+
 def test_the_error_for_a_missing_cluster_says_how_to_start_one(folder: Path, program: str) -> None:
     done = call("run", "-d", program)
     assert (done.exit_code, done.stdout) == (1, "")

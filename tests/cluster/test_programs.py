@@ -115,6 +115,7 @@ class TestInspection:
         ("program", "message"),
         [
             ("raise ValueError('no such table')", "ValueError: no such table"),
+            (r"raise ValueError('no file a\udcff.csv')", r"ValueError: no file a\\udcff\.csv"),
             ("print('nothing to do')", "ended before it executed a job. Its last output: nothing to do"),
             ("import sys; input()", "EOFError"),
             ("import os; os._exit(3)", "ended before it executed a job"),
