@@ -72,6 +72,21 @@ def refusal(line: str) -> str:
     return ""
 
 
+def leaves(command: Any, name: str = "penstock") -> Iterator[tuple[str, Any]]:
+    if not hasattr(command, "commands"):
+        yield name, command
+        return
+    for word, each in command.commands.items():
+        yield from leaves(each, f"{name} {word}")
+
+
+def test_every_command_has_json_for_scripts() -> None:
+    commands = dict(leaves(COMMAND))
+    assert len(commands) > 15
+    without = [name for name, each in commands.items() if "--json" not in {o for p in each.params for o in p.opts}]
+    assert without == []
+
+
 @pytest.mark.parametrize(
     "line",
     ["lists", "cluster begin", "run --detach job.py", "logs --tail counts", "cancel --force counts", "savepoint -x a"],
