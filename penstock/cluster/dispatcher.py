@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.cluster.agent import HostAgent, log_file, logs_of_all
+from penstock.cluster.agent import HostAgent, log_files, logs_of_all
 from penstock.cluster.coordination import CoordinationUnavailable
 from penstock.cluster.directory import ClusterDirectory
 from penstock.cluster.disposal import trigger_disposal
@@ -415,7 +415,7 @@ class Dispatcher:
 
     async def logs(self, job_id: str) -> Sequence[LogFile]:
         if not job_id:
-            return [log_file(path.name, path) for path in sorted(self.directory.root.glob("*.log*"))]
+            return log_files({path.name: path for path in sorted(self.directory.root.glob("*.log*"))})
         self.job(job_id)
         own, others = await asyncio.gather(asyncio.to_thread(self._agent.logs, job_id), self._others.logs(job_id))
         return logs_of_all(own, others, self._jobs.view(job_id))

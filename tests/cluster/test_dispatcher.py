@@ -156,6 +156,16 @@ def test_the_leftovers_of_a_savepoint_are_removed_once_and_the_operation_reports
     asyncio.run(scenario())
 
 
+def test_a_log_of_the_service_that_is_rotated_while_logs_are_listed_is_left_out(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with dispatcher(tmp_path / "cluster") as running:
+            (tmp_path / "cluster" / "dispatcher.log").write_text("text")
+            (tmp_path / "cluster" / "dispatcher.log.5").symlink_to(tmp_path / "rotated away")
+            assert [each.name for each in await running.logs("")] == ["dispatcher.log"]
+
+    asyncio.run(scenario())
+
+
 def test_an_unknown_job_is_refused_by_every_request(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with dispatcher(tmp_path / "cluster") as running:
