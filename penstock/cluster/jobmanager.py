@@ -97,11 +97,12 @@ class JobManager:
 
     def run(self) -> int:
         """Run the attempt and return the exit code of the process."""
-        if not self._attempt.claim(self._order.control):
+        claimed = self._attempt.claim(self._order.control)
+        # It holds settings, and is not needed again: whichever process runs the attempt has read it.
+        (Path(self._order.folder) / ORDER).unlink(missing_ok=True)
+        if not claimed:
             _logger.warning("Attempt %d of job %s is not ours.", self._order.attempt, self._order.job_id)
             return NOT_CLAIMED
-        # It holds settings, and is not needed again.
-        (Path(self._order.folder) / ORDER).unlink(missing_ok=True)
         submission = self._submission = self._records.view(self._order.job_id).submission
         SECRETS.learn({**self._order.defaults, **submission.configuration}, submission.arguments)
         presence = self._announce()
