@@ -193,6 +193,31 @@ def test_a_kill_does_not_wait_until_checkpoints_are_removed(
     assert not any(map(supervisor.supervises, jobs))
 
 
+def test_an_ended_job_is_cleaned_up_once_and_after_its_last_process(
+    supervisor: Supervisor, records: Records, host: Host, submit: Submit
+) -> None:
+    cleaned: list[JobView] = []
+
+    def clean_up(view: JobView) -> None:
+        cleaned.append(view)
+        raise OSError("the storage does not answer")
+
+    supervisor.clean_up = clean_up
+    job = submit()
+    tick(supervisor)
+    claim = host.claim(job)
+    records.end(job, 1, Ended(verdict=Verdict.FINISHED, by="t", at_ms=0))
+    for _ in range(3):
+        tick(supervisor)
+    assert (cleaned, supervisor.supervises(job)) == ([], True)
+    host.alive.remove(claim.pid)
+    tick(supervisor)
+    supervisor._jobs[job].cleaning.result(30)  # type: ignore[union-attr]
+    for _ in range(3):
+        tick(supervisor)
+    assert (cleaned, supervisor.supervises(job)) == ([records.view(job)], False)
+
+
 def test_the_history_of_a_job_that_ended_long_ago_is_read_once(
     supervisor: Supervisor, records: Records, host: Host, changes: Counter[str], submit: Submit
 ) -> None:
