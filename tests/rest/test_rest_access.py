@@ -281,7 +281,9 @@ def test_actions_are_audited_with_peer_job_and_outcome(tmp_path: Path) -> None:
         closed.ask("PATCH", CANCEL)
         closed.ask("PATCH", f"/jobs/{'f' * 32}?mode=cancel&secret=hunter2")
         closed.ask("PATCH", CANCEL, headers={"Authorization": "Bearer wrong"})
+        # A read is not audited, whether it is answered or refused.
         closed.get("/jobs")
+        assert closed.get("/jobs", Authorization="Bearer wrong").status == 401
         lines = closed.audit()
     assert [(line["action"], line["job"], line["outcome"]) for line in lines] == [
         ("PATCH /jobs/:jobid", JOB, 202),
