@@ -80,7 +80,9 @@ def test_a_request_with_no_host_or_two_hosts_is_refused(opened: Service, request
     assert b" 400 " in opened.raw(twice).splitlines()[0]
 
 
-@pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer ", "Bearer wrong", "Basic x", "Bearer {0}x", "{0}", "ApiKey {0}"])
+@pytest.mark.parametrize(
+    "authorization", ["", "Bearer", "Bearer ", "Bearer wrong", "Basic x", "Bearer {0}x", "{0}", "ApiKey {0}"]
+)
 @pytest.mark.parametrize("path", ["/jobs", "/overview", "/nothing", "/penstock/v1/openapi.json", "/health/x"])
 def test_a_wrong_token_is_refused(closed: Service, authorization: str, path: str) -> None:
     answer = closed.get(path, Authorization=authorization.format(closed.token))
