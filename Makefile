@@ -19,7 +19,7 @@ BASE ?= HEAD~1
 LINE ?= keys-100000
 PAIRS ?= 5
 
-.PHONY: help install run test test-plain test-spark test-long coverage lint format bench bench-batch bench-state bench-savepoint bench-tables bench-query bench-io bench-service bench-scale bench-cluster bench-pairs chaos soak fuzz compatibility reference graph docs clean java browser
+.PHONY: help install run test test-plain test-spark test-long coverage lint format bench bench-batch bench-state bench-savepoint bench-tables bench-query bench-io bench-service bench-scale bench-cluster bench-standbys bench-pairs chaos soak fuzz compatibility reference graph docs clean java browser
 
 help:
 	@echo 'make install   set up $(VENV), and Java if it is missing'
@@ -41,6 +41,7 @@ help:
 	@echo 'make bench-service  measure a service with 50 jobs that 200 clients poll'
 	@echo 'make bench-scale  measure how the cost of the driver grows with a job, without Spark'
 	@echo 'make bench-cluster  compare the count on two executors with the count in one process, in interleaved pairs; PAIRS=5'
+	@echo 'make bench-standbys  measure the first epochs after the loss of an executor, with and without standby replicas'
 	@echo 'make bench-pairs  compare one line of the benchmark on two revisions; BASE=main~10 LINE=keys-100000 PAIRS=5'
 	@echo 'make fuzz      damage a savepoint in many ways and check that each is rejected; MUTATIONS=10000'
 	@echo 'make compatibility   regenerate docs/migrate/compatibility.md from PyFlink and the code'
@@ -113,6 +114,9 @@ bench-scale: $(STAMP)
 
 bench-cluster: $(STAMP)
 	$(PY) -m bench.cluster --pairs $(PAIRS) $(if $(CHECK),--check)
+
+bench-standbys: $(STAMP)
+	$(PY) -m bench.standbys $(if $(CHECK),--check) $(ARGS)
 
 bench-pairs: $(STAMP)
 	$(PY) -m bench.pairs --base $(BASE) --line $(LINE) --pairs $(PAIRS) $(if $(CHECK),--check)

@@ -14,7 +14,10 @@ from penstock.spark.session import default_conf
 
 def both_ways_conf(work: Path, master: str = MASTER) -> dict[str, str]:
     """Return the settings for both Penstock and the peer."""
+    # Executors in separate processes do not run in this directory.
+    modules = {} if master == MASTER else {"spark.executorEnv.PYTHONPATH": os.getcwd()}
     return {
+        **modules,
         **default_conf(),
         "spark.master": master,
         "spark.local.dir": str(work / "spark"),

@@ -45,6 +45,7 @@ def arguments() -> argparse.Namespace:
         "--master",
         help=f"run on this master only; by default some drivers use {LOCAL}, some {CLUSTER}. '{HARNESS}' uses no JVM",
     )
+    parser.add_argument("--standbys", type=int, default=0, help="standby replicas of the state of each subtask (0)")
     parser.add_argument("--kinds", help=f"comma-separated list of faults to inject: {', '.join(ALL_KINDS)}")
     parser.add_argument("--without", default="", help="comma-separated list of faults to exclude")
     chosen = parser.parse_args()
@@ -53,6 +54,8 @@ def arguments() -> argparse.Namespace:
             "with the memory backend every driver starts from scratch and writes all output again: --ends files"
         )
     chosen.mix = FILE_MIX if chosen.ends == "files" else SERVER_MIX
+    if chosen.backend == "memory" and chosen.standbys:
+        parser.error("the memory backend has no replicas that another executor could follow: leave --standbys out")
     possible = [*MEMORY_KINDS, "driver"] if chosen.backend == "memory" else list(chosen.mix)
     if chosen.master == HARNESS:
         possible = [kind for kind in possible if kind not in NEED_SPARK]
@@ -72,8 +75,8 @@ def arguments() -> argparse.Namespace:
 def command(chosen: argparse.Namespace) -> str:
     """Return the command that repeats or continues this run."""
     words = ["python", "-m", "chaos", "--kills", chosen.kills, "--seed", chosen.seed, "--backend", chosen.backend]
-    for name in ("ends", "master", "kinds", "without"):
-        if getattr(chosen, name) not in (None, "", "files"):
+    for name in ("ends", "master", "standbys", "kinds", "without"):
+        if getattr(chosen, name) not in (None, "", "files", 0):
             words += [f"--{name}", getattr(chosen, name)]
     return shlex.join(map(str, [*words, "--work", chosen.work]))
 
@@ -106,7 +109,13 @@ def main() -> int:
             bar.update(task, completed=len(rig.progress.outcomes))
 
         rig = Rig(
-            chosen.work.resolve(), chosen.backend, plan, say_and_count, chosen.minutes, lambda work: ends(chosen, work)
+            chosen.work.resolve(),
+            chosen.backend,
+            plan,
+            say_and_count,
+            chosen.minutes,
+            lambda work: ends(chosen, work),
+            chosen.standbys,
         )
         over = carry_out(rig, chosen, say_and_count)
     code = conclude(

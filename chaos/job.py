@@ -36,6 +36,7 @@ def run(
     directory: str,
     master: str,
     backend: str,
+    standbys: int,
     per_epoch: int,
     pace_ms: int,
     savepoint: str,
@@ -48,6 +49,7 @@ def run(
         # The rig runs many drivers, and each needs little memory.
         "spark.driver.memory": "512m",
         "state.backend": backend,
+        "penstock.state.standby-replicas": str(standbys),
         # With several executors, relative to each executor's own directory: they must not share replicas.
         "state.backend.local-dir": "replicas" if "cluster" in master else f"{directory}/replicas",
         "execution.checkpointing.interval": "50 ms",
@@ -109,6 +111,7 @@ def run_in_harness(
     directory: str,
     master: str,
     backend: str,
+    standbys: int,
     per_epoch: int,
     pace_ms: int,
     savepoint: str,

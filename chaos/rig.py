@@ -57,9 +57,11 @@ class Rig:
         say: Callable[[str], None],
         minutes: float | None = None,
         make_ends: Callable[[Path], FileEnds | ServedEnds] = FileEnds,
+        standbys: int = 0,
     ) -> None:
         self.work = work
         self._backend = backend
+        self._standbys = standbys
         self._plan = plan
         self._say = say
         self._started = time.monotonic()
@@ -174,6 +176,7 @@ class Rig:
             "directory": str(self.work),
             "master": master,
             "backend": self._backend,
+            "standbys": self._standbys,
             "per_epoch": PER_EPOCH,
             "pace_ms": PACE_MS,
             "savepoint": self.progress.savepoint,

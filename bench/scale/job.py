@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from statistics import mean
 
 import msgspec
 
@@ -48,8 +49,8 @@ _RESTART_EVERY = 4
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """What one epoch costs in the driver, as the mean over `SWEEP` epochs unless stated otherwise."""
 
-    cpu_ms: float
-    """CPU time of the driver, without the simulated tasks."""
+    epochs_ms: list[float]
+    """CPU time of the driver in each epoch, without the simulated tasks."""
     manifest_bytes: float
     memory_bytes: int
     """Peak of the process above what it had before the first epoch."""
@@ -62,11 +63,19 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     restart_bytes: float
     """Size of the manifests and state files that one executor with empty disks reads."""
     restart_manifests_bytes: float
-    restart_cpu_ms: float
-    """CPU time of one such executor to find these files, without reading the state."""
+    restarts_ms: list[float]
+    """CPU time of each such executor to find these files, without reading the state."""
     snapshot_ms: float
     """CPU time of a snapshot for the service, the fastest of five."""
     snapshot_bytes: int
+
+    @property
+    def cpu_ms(self) -> float:
+        return mean(self.epochs_ms)
+
+    @property
+    def restart_cpu_ms(self) -> float:
+        return mean(self.restarts_ms)
 
 
 class _Sink:
@@ -183,25 +192,25 @@ def measure(size: Size, directory: str, warm_up: int = WARM_UP, epochs: int = SW
     for _ in range(warm_up):
         job.epoch()
     counts = job.storage.counts = Counter()
-    tasks.cpu_s = cpu = restart = 0.0
+    took_ms: list[float] = []
+    restarts_ms: list[float] = []
     restarts: Counter[str] = Counter()
     with cProfile.Profile() if profile else nullcontext() as profiler:
         for number in range(epochs):
-            began = time.process_time()
+            began, tasks.cpu_s = time.process_time(), 0.0
             job.epoch()
-            cpu += time.process_time() - began
+            took_ms.append((time.process_time() - began - tasks.cpu_s) * 1000)
             if number % _RESTART_EVERY == 0:
                 took, read = job.restarted()
-                restart += took
+                restarts_ms.append(took * 1000)
                 restarts += read
-    cpu -= tasks.cpu_s
     if profiler is not None:
         pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(30)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
     took, snapshot = min(_timed(job.snapshot) for _ in range(5))
-    times = len(range(0, epochs, _RESTART_EVERY))
+    times = len(restarts_ms)
     return Figures(
-        cpu_ms=cpu / epochs * 1000,
+        epochs_ms=took_ms,
         manifest_bytes=counts["manifest bytes"] / epochs,
         memory_bytes=memory,
         files=counts["created"] / epochs,
@@ -209,7 +218,7 @@ def measure(size: Size, directory: str, warm_up: int = WARM_UP, epochs: int = SW
         collected_bytes=tasks.collected_bytes,
         restart_bytes=restarts["bytes read"] / times,
         restart_manifests_bytes=restarts["manifest bytes read"] / times,
-        restart_cpu_ms=restart / times * 1000,
+        restarts_ms=restarts_ms,
         snapshot_ms=took * 1000,
         snapshot_bytes=len(snapshot),
     )

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,17 +53,24 @@ def replacing(
     files_per_epoch: int = 1,
     parallelism: int = PARALLELISM,
     savepoint: str | None = None,
+    master: str = MASTER,
+    settings: Mapping[str, str] | None = None,
 ) -> StreamExecutionEnvironment:
-    """Return the environment with the program, which starts from the savepoint if one is given."""
-    spark = session(both_ways_conf(work))
+    """Return the environment with the program, which starts from the savepoint if one is given.
+
+    `settings` are added to those of the benchmark, or replace them.
+    """
+    spark = session(both_ways_conf(work, master))
     config = Configuration()
-    config.set_string("spark.master", MASTER)
+    config.set_string("spark.master", master)
     config.set_string("state.backend", backend)
     config.set_string("state.checkpoints.dir", (work / "checkpoints").as_uri())
     config.set_string("state.backend.local-dir", str(work / "replicas"))
     config.set_string("execution.checkpointing.interval", "10 ms")
     if savepoint is not None:
         config.set_string(RECOVERY_PATH.key, savepoint)
+    for key, value in (settings or {}).items():
+        config.set_string(key, value)
     env = StreamExecutionEnvironment.get_execution_environment(config)
     env.set_parallelism(parallelism)
     stream = spark.readStream.schema("key long, value long").option("maxFilesPerTrigger", files_per_epoch)

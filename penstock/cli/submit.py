@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Literal
 
 import typer
 
-from penstock.cli.cluster_jobs import ClusterJobs
+from penstock.cli.cluster_jobs import ClusterJobs, patiently
 from penstock.cli.jobs import absolute, progress
 from penstock.cli.service_address import command_settings, service_of
 from penstock.cli.shipping import PROGRAMS, Chosen
 from penstock.cli.shown_errors import ShownErrors
 from penstock.cluster.program import pack
+from penstock.cluster.records import new_job_id
 from penstock.common.configuration import Configuration
+from penstock.common.json_text import in_utf_8
 from penstock.common.options import canonical
 from penstock.common.options.checkpoints import CHECKPOINTS_DIRECTORY, RECOVERY_PATH, SAVEPOINTS_DIRECTORY
 from penstock.common.options.program import PYTHON_ARCHIVES, PYTHON_FILES, PYTHON_REQUIREMENTS
@@ -26,7 +29,7 @@ from penstock.datastream.dependencies import configured_dependencies
 from penstock.datastream.program_runner import INTERRUPTED
 from penstock.errors import PenstockError
 from penstock.rest import contract
-from penstock.rest.client import RestClient
+from penstock.rest.client import NotNow, RestClient, ServiceUnreachable
 from penstock.rest.command_types import JobLine
 
 _SHIPPED = (PYTHON_FILES.key, PYTHON_ARCHIVES.key, PYTHON_REQUIREMENTS.key)
@@ -70,6 +73,12 @@ def submit(
         as_json: Whether to print JSON instead of the id.
     """
     with ShownErrors():
+        for argument in chosen.arguments:
+            if in_utf_8(argument) != argument:
+                raise CannotShip(
+                    f"The argument {argument!r} of the program is not UTF-8 text, so it cannot be sent to a service.",
+                    fix="Pass file names in another form, for example with quote() of urllib.parse.",
+                )
         of_command = command_settings(given)
         client = service_of(of_command, address)
         with progress(f"Submitting {chosen.program.name}"):
@@ -146,7 +155,10 @@ def _run(
     claim_mode: Literal["CLAIM", "NO_CLAIM"] | None,
     allow_non_restored_state: bool,
 ) -> str:
+    # Chosen here: a request that is sent again with the same id submits no other job.
+    job_id = new_job_id()
     body = contract.JarRunRequestBody(
+        job_id=job_id,
         entry_class=entry,
         program_args_list=arguments,
         savepoint_path=savepoint,
@@ -154,7 +166,16 @@ def _run(
         allow_non_restored_state=allow_non_restored_state if savepoint else None,
         flink_configuration=settings,
     )
-    return client.post(f"/jars/{program}/run", contract.JarRunResponseBody, body).jobid
+    try:
+        path = f"/jars/{program}/run"
+        return patiently(lambda: client.post(path, contract.JarRunResponseBody, body), lambda answer: True).jobid
+    except (ServiceUnreachable, NotNow) as error:
+        if not isinstance(error, NotNow) or error.status == HTTPStatus.SERVICE_UNAVAILABLE:
+            typer.echo(
+                f"The service did not answer. It might have accepted job {job_id}: `penstock list` shows it if so.",
+                err=True,
+            )
+        raise
 
 
 def _followed(jobs: ClusterJobs, job: str, short: str, *, until_it_runs: bool, quiet: bool) -> int:

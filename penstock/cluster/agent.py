@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from penstock.cluster.connection import LocalConnection
@@ -59,10 +60,8 @@ class HostAgent:
 
     def logs(self, job_id: str) -> list[LogFile]:
         folder = self._directory.jobs / checked_id(job_id)
-        return [
-            log_file(f"{path.parent.name}-{path.name}", path)
-            for path in sorted(folder.glob("*/jobmanager.*"), key=lambda path: (int(path.parent.name), path.name))
-        ]
+        paths = sorted(folder.glob("*/jobmanager.*"), key=lambda path: (int(path.parent.name), path.name))
+        return log_files({f"{path.parent.name}-{path.name}": path for path in paths})
 
 
 def logs_of_all(own: Sequence[LogFile], others: Sequence[tuple[str, LogFile]], view: JobView | None) -> list[LogFile]:
@@ -76,10 +75,14 @@ def logs_of_all(own: Sequence[LogFile], others: Sequence[tuple[str, LogFile]], v
     return sorted(found.values(), key=lambda log: (int(log.name.partition("-")[0]), log.name))
 
 
-def log_file(name: str, path: Path) -> LogFile:
-    """Return the description of a file."""
-    found = os.stat(path)
-    return LogFile(name=name, size=found.st_size, modified_ms=int(found.st_mtime * 1000), path=path)
+def log_files(paths: Mapping[str, Path]) -> list[LogFile]:
+    """Return the descriptions of files, by name. One that was rotated or removed in the meantime is left out."""
+    files = []
+    for name, path in paths.items():
+        with suppress(FileNotFoundError):
+            found = os.stat(path)
+            files.append(LogFile(name=name, size=found.st_size, modified_ms=int(found.st_mtime * 1000), path=path))
+    return files
 
 
 def _elsewhere(job_id: str, attempt: int) -> Conflict:

@@ -16,7 +16,7 @@ from penstock.cluster.events import EventLog
 from penstock.cluster.gateway import ClusterState, Conflict, Event, LogFile, RunRequest, StoredProgram, Timeout
 from penstock.cluster.records import UnknownJob
 from penstock.common.job_client import JobClient
-from penstock.common.options.service import REST_STORE_DURATION, REST_TIMEOUT
+from penstock.common.options.service import HISTORY_SIZE, REST_STORE_DURATION, REST_TIMEOUT
 from penstock.driver.commands import Commands, DescribableJob
 from penstock.driver.control_messages import Answer, Cancel, Operable, Poll, Request, Trigger
 from penstock.driver.job_snapshot import JobSnapshot, Operation
@@ -33,6 +33,10 @@ class _Job:
     until: float
     """When the snapshot is too old. After the end of the job it never is."""
 
+    @property
+    def has_ended(self) -> bool:
+        return self.until == float("inf")
+
 
 class ApplicationGateway:
     """Implements `Gateway` for the jobs of this process. `attach` runs in the program, the rest in an event loop."""
@@ -41,6 +45,7 @@ class ApplicationGateway:
         self._settings = dict(settings)
         self._timeout_s = REST_TIMEOUT.read(settings) / 1000
         self._jobs: dict[str, _Job] = {}
+        self._most = HISTORY_SIZE.read(settings)
         self._kept_s = REST_STORE_DURATION.read(settings) / 1000
         self._operations = Operations(self._kept_s)
         self._lock = threading.Lock()
@@ -50,7 +55,10 @@ class ApplicationGateway:
         """Operations whose result no client has seen, and cancelled jobs, whose clients look for the end."""
 
     def attach(self, job: DescribableJob, client: JobClient) -> None:
-        """Show a job that is about to start."""
+        """Show a job that is about to start, and forget jobs that ended long before it."""
+        ended = [job_id for job_id, each in self._jobs.items() if each.has_ended]
+        for job_id in ended[: max(0, len(ended) - self._most)]:
+            del self._jobs[job_id]
         commands = Commands(job, client, self._kept_s)
         self._jobs[job.id] = _Job(commands, commands.snapshot(), 0.0)
 

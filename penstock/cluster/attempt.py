@@ -11,6 +11,7 @@ from typing import TypeVar
 from penstock.cluster.processes import this_process
 from penstock.cluster.records import Claim, Ended, Records
 from penstock.common.console import SECRETS
+from penstock.common.json_text import in_utf_8
 from penstock.common.masking import masked_start
 from penstock.common.wall_clock import now_ms
 from penstock.driver.assignment import RecordedFailure, Superseded, Verdict
@@ -109,7 +110,8 @@ class RecordedAttempt:
         self, verdict: Verdict, reason: str = "", savepoint: str = "", removes_checkpoints: bool = False
     ) -> None:
         """Decide how this attempt ended. Raises Superseded if that was decided before."""
-        text = masked_start(reason, _LONGEST_TEXT, SECRETS.masked)
+        # As the record has it: a decision whose answer was lost is compared with the record.
+        text = in_utf_8(masked_start(reason, _LONGEST_TEXT, SECRETS.masked))
         mine = Ended(
             verdict=verdict,
             by=self.token,

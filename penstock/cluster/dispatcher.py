@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.cluster.agent import HostAgent, log_file, logs_of_all
+from penstock.cluster.agent import HostAgent, log_files, logs_of_all
 from penstock.cluster.coordination import CoordinationUnavailable
 from penstock.cluster.directory import ClusterDirectory
 from penstock.cluster.disposal import trigger_disposal
@@ -28,10 +28,11 @@ from penstock.cluster.gateway import (
     NotLeading,
     RunRequest,
     StoredProgram,
+    Timeout,
 )
 from penstock.cluster.high_availability import coordination_of
 from penstock.cluster.housekeeping import Housekeeping
-from penstock.cluster.inspection import inspect
+from penstock.cluster.inspection import inspect, remove_left_inspections
 from penstock.cluster.job_table import JobTable
 from penstock.cluster.last_operations import last_operation
 from penstock.cluster.launcher import LocalLauncher
@@ -68,6 +69,10 @@ _FIRST_S = 10.0
 """How long the start waits until all jobs are found."""
 _PROBE_S = 5.0
 """How often a Dispatcher checks whether it can write records."""
+_INSPECTIONS = 4
+"""Programs that are inspected at the same time: each takes a process, as jobs do, but no limit of jobs counts it."""
+_INSPECTION_WAIT_S = 5.0
+"""How long a request waits until another inspection has ended. Together, they end before its client gives up."""
 _NO_LEADER = "No Dispatcher leads at the moment."
 _ADOPTS = "The Dispatcher reads the records of the jobs."
 
@@ -87,6 +92,7 @@ class Dispatcher:
         self._found_all = asyncio.Event()
         """Set once the jobs were found in the current turn."""
         self._operations = Operations(REST_STORE_DURATION.read(settings) / 1000)
+        self._inspections = asyncio.Semaphore(_INSPECTIONS)
         self._events = Events()
         self._draining = False
         self._storage_problem = ""
@@ -104,6 +110,7 @@ class Dispatcher:
         self._loop = asyncio.get_running_loop()
         self._address = address
         self.directory.create()
+        remove_left_inspections(self.directory.root)
         self._storage = self.directory.storage(self._settings)
         await asyncio.to_thread(self._storage.check)
         self._records = Records(self._storage)
@@ -389,15 +396,26 @@ class Dispatcher:
         return await self._inspect(request, savepoint=True)
 
     async def _inspect(self, request: RunRequest, *, savepoint: bool) -> str:
-        program, name = await asyncio.to_thread(self._programs.read, request.program)
-        defaults = job_defaults(self._settings, self.directory)
-        return await inspect(program, name, request, defaults, self.directory.root, savepoint=savepoint)
+        try:
+            async with asyncio.timeout(_INSPECTION_WAIT_S):
+                await self._inspections.acquire()
+        except TimeoutError:
+            raise Timeout(
+                f"The service builds the jobs of {_INSPECTIONS} other programs, the most at the same time.",
+                fix="Try again in a few seconds, or submit the program as a job.",
+            ) from None
+        try:
+            program, name = await asyncio.to_thread(self._programs.read, request.program)
+            defaults = job_defaults(self._settings, self.directory)
+            return await inspect(program, name, request, defaults, self.directory.root, savepoint=savepoint)
+        finally:
+            self._inspections.release()
 
     # -- the service ---------------------------------------------------------------------------------------------------
 
     async def logs(self, job_id: str) -> Sequence[LogFile]:
         if not job_id:
-            return [log_file(path.name, path) for path in sorted(self.directory.root.glob("*.log*"))]
+            return log_files({path.name: path for path in sorted(self.directory.root.glob("*.log*"))})
         self.job(job_id)
         own, others = await asyncio.gather(asyncio.to_thread(self._agent.logs, job_id), self._others.logs(job_id))
         return logs_of_all(own, others, self._jobs.view(job_id))

@@ -1,9 +1,9 @@
 """Builds the job of a program without running it, in a separate process: its plan, or its comparison with a savepoint.
 
-    python -m penstock.cluster.inspection <folder>
+    python -m penstock.cluster.inspection <folder> <file descriptor>
 
 The Dispatcher runs no code of users. It writes the program and an order to a folder, starts this module, and reads the
-result from the folder.
+result from the folder. The process ends with the Dispatcher, however that ends.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ from penstock.cluster.launcher import child_environment
 from penstock.cluster.program import prepare, unpack
 from penstock.common.configuration import Configuration
 from penstock.common.error_format import short_form
+from penstock.common.json_text import in_utf_8
 from penstock.common.masking import masked_text, secrets_of, secrets_of_arguments
 from penstock.common.options.checkpoints import CLAIM_MODE, IGNORE_UNCLAIMED_STATE, RECOVERY_PATH
 from penstock.common.options.program import PARALLELISM
@@ -42,6 +44,9 @@ from penstock.savepoint.comparison import compare, summary
 from penstock.savepoint.settings import restore_settings
 
 _TIMEOUT_S = 60.0
+_FOLDERS = "inspection-"
+_LAST_BYTES = 64 << 10
+"""Of the output, which can have any length."""
 _PROGRAM, _ORDER, _RESULT, _ERROR, _OUTPUT = "upload", "order.json", "result.json", "error.txt", "output.txt"
 
 
@@ -64,7 +69,7 @@ async def inspect(
     Raises BadProgram with the program's error, Timeout.
     """
     secrets = secrets_of({**defaults, **request.configuration}) | secrets_of_arguments(request.arguments)
-    folder = Path(tempfile.mkdtemp(prefix="inspection-", dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDERS, dir=parent))
     try:
         (folder / _PROGRAM).write_bytes(program)
         if not savepoint:
@@ -78,7 +83,7 @@ async def inspect(
             raise BadProgram(
                 masked_text((folder / _ERROR).read_text(), secrets), fix="Correct the program and upload it again."
             )
-        last = (folder / _OUTPUT).read_text(errors="replace").strip().splitlines()[-5:]
+        last = _end_of(folder / _OUTPUT).strip().splitlines()[-5:]
         output = masked_text(" / ".join(last), secrets) or "none"
         raise BadProgram(
             f"The program ended before it executed a job. Its last output: {output}",
@@ -88,17 +93,45 @@ async def inspect(
         await asyncio.to_thread(shutil.rmtree, folder, True)
 
 
+def remove_left_inspections(parent: Path) -> None:
+    """Remove the folders of inspections whose Dispatcher was killed. They contain settings of jobs in clear."""
+    for folder in parent.glob(f"{_FOLDERS}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_of(path: Path) -> str:
+    """Return the last lines. One that is not complete is left out: the part of a secret would not be masked."""
+    with open(path, "rb") as file:
+        start = max(0, path.stat().st_size - _LAST_BYTES)
+        file.seek(start)
+        text = file.read().decode(errors="replace")
+    return text.partition("\n")[2] if start else text
+
+
 async def _run(folder: Path) -> None:
-    with open(folder / _OUTPUT, "wb") as output:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "penstock.cluster.inspection", str(folder)),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            cwd=folder,
-            env=child_environment(),
-            start_new_session=True,
-        )
+    # Nothing is ever written: the end of this process closes `ours`, which the other process notices.
+    theirs, ours = os.pipe()
+    try:
+        await _run_until_end_of(theirs, folder)
+    finally:
+        os.close(ours)
+
+
+async def _run_until_end_of(theirs: int, folder: Path) -> None:
+    try:
+        with open(folder / _OUTPUT, "wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "penstock.cluster.inspection", str(folder), str(theirs)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=folder,
+                env=child_environment(),
+                start_new_session=True,
+                pass_fds=[theirs],
+            )
+    finally:
+        os.close(theirs)
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             await process.wait()
@@ -113,16 +146,24 @@ async def _run(folder: Path) -> None:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
+    folder, dispatcher = Path(sys.argv[1]), int(sys.argv[2])
+    os.set_inheritable(dispatcher, False)
+    threading.Thread(target=_end_with, args=[dispatcher], name="penstock-dispatcher", daemon=True).start()
     order = msgspec.json.decode((folder / _ORDER).read_bytes(), type=_Order)
     try:
         _inspect(folder, order)
     except _Found:
         pass
     except PenstockError as error:
-        (folder / _ERROR).write_text(short_form(error))
+        (folder / _ERROR).write_text(in_utf_8(short_form(error)))
     except Exception as error:
-        (folder / _ERROR).write_text(user_traceback(error))
+        (folder / _ERROR).write_text(in_utf_8(user_traceback(error)))
+
+
+def _end_with(dispatcher: int) -> None:
+    """Kill all processes of the program once the Dispatcher, which has the other end of this pipe, has ended."""
+    os.read(dispatcher, 1)
+    os.killpg(0, signal.SIGKILL)
 
 
 def _inspect(folder: Path, order: _Order) -> None:

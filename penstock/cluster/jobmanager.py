@@ -33,6 +33,7 @@ from penstock.cluster.records import Records, Submission
 from penstock.common.console import SECRETS
 from penstock.common.error_format import short_form
 from penstock.common.job_client import JobClient
+from penstock.common.json_text import to_json
 from penstock.common.options.service import HA_TYPE, REST_STORE_DURATION
 from penstock.common.wall_clock import now_ms
 from penstock.control.server import ControlPoint
@@ -96,11 +97,12 @@ class JobManager:
 
     def run(self) -> int:
         """Run the attempt and return the exit code of the process."""
-        if not self._attempt.claim(self._order.control):
+        claimed = self._attempt.claim(self._order.control)
+        # It holds settings, and is not needed again: whichever process runs the attempt has read it.
+        (Path(self._order.folder) / ORDER).unlink(missing_ok=True)
+        if not claimed:
             _logger.warning("Attempt %d of job %s is not ours.", self._order.attempt, self._order.job_id)
             return NOT_CLAIMED
-        # It holds settings, and is not needed again.
-        (Path(self._order.folder) / ORDER).unlink(missing_ok=True)
         submission = self._submission = self._records.view(self._order.job_id).submission
         SECRETS.learn({**self._order.defaults, **submission.configuration}, submission.arguments)
         presence = self._announce()
@@ -317,7 +319,7 @@ class JobManager:
                 if self._commands is not None and self._client is not None and self._client.ended:
                     # The operation that ended the job notes its result at about the same time.
                     self._commands.await_results(_RESULTS_S)
-                self._records.store_history(self._order.job_id, msgspec.json.encode(self.snapshot()))
+                self._records.store_history(self._order.job_id, to_json(self.snapshot()))
         except Exception as error:  # the job has ended; the Dispatcher shows it with fewer details
             _logger.warning("Cannot store the history of the job: %s", error)
 

@@ -54,7 +54,10 @@ def write_order(order: Order) -> Path:
 
 
 def _trim(newest: Path) -> None:
-    """Remove the programs of earlier attempts, and all files of old ones."""
+    """Remove the programs and orders of earlier attempts, and all files of old ones.
+
+    A process that died before its claim has left its order, which contains settings.
+    """
     earlier = sorted(int(path.name) for path in newest.parent.iterdir() if path.name.isdigit())
     for number in earlier[: earlier.index(int(newest.name))] if newest.name.isdigit() else ():
         folder = newest.parent / str(number)
@@ -62,7 +65,8 @@ def _trim(newest: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
         else:
             shutil.rmtree(folder / PROGRAM, ignore_errors=True)
-            (folder / UPLOAD).unlink(missing_ok=True)
+            for name in (UPLOAD, ORDER):
+                (folder / name).unlink(missing_ok=True)
 
 
 def read_order(path: Path) -> Order:

@@ -7,6 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from penstock.checkpoint.lineages import SharedStorage
+from penstock.common.json_text import to_json
 from penstock.errors import PenstockError
 from penstock.state.storage import AlreadyPublished
 
@@ -36,7 +37,7 @@ class RecordFiles:
 
     def publish(self, name: str, record: msgspec.Struct) -> None:
         """Publish a record. Raises AlreadyPublished."""
-        self._storage.publish(name, msgspec.json.encode(record))
+        self._storage.publish(name, to_json(record))
 
     def won(self, name: str, record: msgspec.Struct) -> bool:
         """Publish a record. Return False if another process has published it."""

@@ -23,7 +23,13 @@ from penstock.common.options.checkpoints import (
     TOLERABLE_FAILED_CHECKPOINTS,
 )
 from penstock.common.options.query import PIN_AGE, PIN_CHECKPOINTS, QUERYABLE_STATE
-from penstock.common.options.state import ASYNCHRONOUS_SNAPSHOTS, MAX_STATE_SIZE, OVERLAY_MEMORY
+from penstock.common.options.state import (
+    ASYNCHRONOUS_SNAPSHOTS,
+    MAX_STATE_SIZE,
+    OVERLAY_MEMORY,
+    STANDBY_REPLICAS,
+    STATE_BACKEND,
+)
 from penstock.common.restart_strategy import RestartStrategies, configured_strategy
 from penstock.common.time import to_millis
 from penstock.driver.epoch_settings import Settings
@@ -79,6 +85,17 @@ def _checkpoint_storage(configuration: Configuration) -> SharedStorage:
     return ObjectStorage(directory, store_options(configuration.to_dict()))
 
 
+def _standby_replicas(configuration: Configuration, backend: Backend) -> int:
+    number: int = configuration.get(STANDBY_REPLICAS)
+    if number and backend.name == "memory":
+        raise BadSetting(
+            f"{STANDBY_REPLICAS.key} is {number}, but replicas are in the memory of single processes.",
+            fix=f"Set {CHECKPOINTS_DIRECTORY.key}, and {STATE_BACKEND.key} to filesystem or rocksdb, or leave "
+            f"{STANDBY_REPLICAS.key} out.",
+        )
+    return number
+
+
 def _driver_settings(configuration: Configuration, backend: Backend) -> Settings:
     """Return the checkpoint settings of a job that uses this backend."""
     check_max_concurrent(configuration.get(MAX_CONCURRENT_CHECKPOINTS))
@@ -91,6 +108,7 @@ def _driver_settings(configuration: Configuration, backend: Backend) -> Settings
         timeout_ms=configuration.get(CHECKPOINT_TIMEOUT),
         min_pause_ms=configuration.get(MIN_PAUSE),
         tolerable_failures=configuration.get(TOLERABLE_FAILED_CHECKPOINTS),
+        standby_replicas=_standby_replicas(configuration, backend),
         at_least_once=configuration.get(CHECKPOINTING_MODE) == "AT_LEAST_ONCE",
         asynchronous=configuration.get(ASYNCHRONOUS_SNAPSHOTS),
         queryable=configuration.get(QUERYABLE_STATE),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.common.json_text import to_json
 from penstock.driver.job_snapshot import JobSnapshot, Operation
 from penstock.driver.process_facts import Environment, ThreadDump
 
@@ -128,6 +129,6 @@ class Refused(msgspec.Struct, tag="refused", frozen=True, kw_only=True):
 
 Answer = Description | Done | Refused | Operation | JobSnapshot | Environment | ThreadDump
 
-encode = msgspec.json.Encoder().encode
+encode = to_json
 decode_request = msgspec.json.Decoder(Request).decode
 decode_answer = msgspec.json.Decoder(Answer).decode

@@ -14,7 +14,7 @@ from penstock.common.options.checkpoints import (
     TOLERABLE_FAILED_CHECKPOINTS,
 )
 from penstock.common.options.query import PIN_AGE, PIN_CHECKPOINTS, QUERYABLE_STATE
-from penstock.common.options.state import ASYNCHRONOUS_SNAPSHOTS, MAX_STATE_SIZE
+from penstock.common.options.state import ASYNCHRONOUS_SNAPSHOTS, MAX_STATE_SIZE, STANDBY_REPLICAS
 from penstock.state.backends import Backend
 from penstock.state.overlay import OVERLAY_BYTES
 
@@ -55,6 +55,8 @@ class Settings:
     """Whether states can be read from outside the job."""
     pins: PinLimits = field(default_factory=lambda: PinLimits(PIN_AGE.default, PIN_CHECKPOINTS.default))
     """How long files are kept for a state server."""
+    standby_replicas: int = STANDBY_REPLICAS.default
+    """How many further executors follow the state of each subtask."""
     at_least_once: bool = CHECKPOINTING_MODE.default == "AT_LEAST_ONCE"
     """Whether sinks that support it publish an epoch's records before its checkpoint is complete."""
 

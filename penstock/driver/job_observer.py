@@ -5,6 +5,7 @@ A snapshot costs a few microseconds per subtask and never waits for the epoch in
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -278,8 +279,8 @@ class JobObserver:
                 adds_up = (operator.uid, name) in counters or is_own_metric(name)
                 for task, value in cells.items():
                     number = subtask_of(chain, task, self._facts.parallelism)
-                    # A rescale might have removed the subtask.
-                    if number < outline.parallelism:
+                    # A rescale might have removed the subtask. Gauges can be infinite or NaN, which JSON does not have.
+                    if number < outline.parallelism and math.isfinite(value):
                         before = row[number]
                         row[number] = before + value if before is not None and adds_up else value
         return values

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import msgspec
+
 from penstock.driver.flow_control import FlowControl
 from penstock.driver.slots import Slots
 from penstock.errors import PenstockError
@@ -39,8 +41,7 @@ class MeterValue:
     """Events per second over the meter's time span up to now."""
 
 
-@dataclass(frozen=True, slots=True)
-class DistributionValue:
+class DistributionValue(msgspec.Struct, frozen=True, gc=False):
     """The value of a distribution. ``min`` and ``max`` are None if ``count`` is 0."""
 
     count: int

@@ -9,6 +9,7 @@ import msgspec
 from penstock.cluster.coordination import CoordinationUnavailable
 from penstock.cluster.gateway import Conflict, NotLeading, Timeout, UnknownOperation, UnknownProgram
 from penstock.cluster.records import UnknownJob
+from penstock.common.json_text import to_json
 from penstock.common.masking import masked_start
 from penstock.common.options import BadSetting
 from penstock.common.program_files import BadProgram
@@ -81,4 +82,4 @@ def status_of(error: PenstockError) -> HTTPStatus:
 
 def error_body(masking: Masking, *texts: str) -> bytes:
     """Return the body that reports errors, without secrets."""
-    return msgspec.json.encode(ErrorBody(errors=[masked_start(text, _LONGEST, masking.text) for text in texts]))
+    return to_json(ErrorBody(errors=[masked_start(text, _LONGEST, masking.text) for text in texts]))

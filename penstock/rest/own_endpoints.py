@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from penstock.cluster.gateway import Event
+from penstock.common.json_text import to_json
 from penstock.rest import contract
 from penstock.rest.command_endpoints import COMMAND_ENDPOINTS
 from penstock.rest.endpoints import Endpoint, Nothing
@@ -96,7 +97,7 @@ async def _lines(service: Service, after: int) -> AsyncIterator[bytes]:
                     yield b": keep-alive\n\n"
                 continue
             silent = 0.0
-            data = msgspec.json.encode(event)
+            data = to_json(event)
             yield b"id: %d\nevent: %s\ndata: %s\n\n" % (event.number, _one_line(event.kind), data)
     finally:
         reader.cancel()

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 from msgspec import field
 from starlette.requests import Request
 
 from penstock.cluster.gateway import RunRequest
-from penstock.common.options import canonical
 from penstock.common.options.program import PARALLELISM
-from penstock.common.options.service import (
-    DRIVER_MEMORY,
-    DRIVER_MEMORY_OF_SPARK,
-    SERVICE_PREFIXES,
-    WEB_SUBMIT,
-    memory_of_spark,
-)
+from penstock.common.options.service import WEB_SUBMIT
 from penstock.rest import contract
 from penstock.rest.bodies import decoded, hex_id, location, truth, whole
 from penstock.rest.errors import BadRequest, Forbidden
+from penstock.rest.job_settings import settings_of_job
 from penstock.rest.plans import plan_info
 from penstock.rest.program_arguments import entry_of, split_arguments
 from penstock.rest.service import Service
@@ -119,7 +111,7 @@ def _request(request: Request, body: _RunBody | _PlanBody) -> RunRequest:
         arguments = _arguments(separated or None, request.query_params.get("program-args")) or []
     entry = entry_of(body.entry_class or request.query_params.get("entry-class", ""), arguments)
     parallelism = body.parallelism if body.parallelism is not None else whole(request, "parallelism")
-    configuration = {**_of_the_job(body.flink_configuration or {}), **entry.settings}
+    configuration = {**settings_of_job(body.flink_configuration or {}), **entry.settings}
     if parallelism is not None:
         if parallelism < 1:
             raise BadRequest("'parallelism' is not a positive integer.")
@@ -140,23 +132,6 @@ def _arguments(separated: list[str] | None, text: str | None) -> list[str] | Non
     if separated:
         raise BadRequest("The program arguments are given twice.", fix="Pass only a list of them: 'programArgsList'.")
     return split_arguments(text)
-
-
-def _of_the_job(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a job. Raises BadRequest for those of the service, which would have no effect."""
-    settings = canonical(given)
-    memory = settings.pop(DRIVER_MEMORY.key, None)
-    if memory is not None:
-        settings.setdefault(
-            DRIVER_MEMORY_OF_SPARK, memory_of_spark(DRIVER_MEMORY.type.parse(DRIVER_MEMORY.key, memory))
-        )
-    for key in settings:
-        if key.startswith(SERVICE_PREFIXES):
-            raise BadRequest(
-                f"{key} is a setting of the service, so a job cannot set it.",
-                fix="Put it into the configuration file of the service, or pass it to `penstock cluster start -D`.",
-            )
-    return settings
 
 
 def _check_submit(service: Service) -> None:

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
-import msgspec
-
 from penstock.cluster.gateway import Gateway
+from penstock.common.json_text import to_json
 from penstock.driver.job_snapshot import JobSnapshot
 from penstock.rest.views import View
 
@@ -21,7 +20,7 @@ _REUSE_S = 1.0
 _MAX_ENTRIES = 1000
 _OVERVIEW = "/jobs/overview"
 
-encode = msgspec.json.Encoder().encode
+encode = to_json
 
 
 class _Cached(NamedTuple):

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.common.garbage import GarbageCollector
 from penstock.driver.epoch_errors import TookTooLong
 from penstock.driver.epoch_parameters import EpochParameters
+from penstock.driver.epoch_settings import Settings
 from penstock.driver.rescaling import Scale
 from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.rows import METRICS
@@ -37,17 +38,17 @@ class SparkEngine:
     sources, or to None, and call `execute`. `stop` can be called from any thread."""
 
     def __init__(
-        self, spark: SparkSession, graph: PhysicalGraph, timeout_ms: int, check_cancelled: Callable[[], None]
+        self, spark: SparkSession, graph: PhysicalGraph, settings: Settings, check_cancelled: Callable[[], None]
     ) -> None:
         """`check_cancelled` raises if the job was cancelled."""
         self._spark = spark
         self._graph = graph
-        self._timeout_ms = timeout_ms
+        self._timeout_ms = settings.timeout_ms
         self._check_cancelled = check_cancelled
         self._metrics = collect_metrics(spark)
         self._warm_up = WarmUp(spark.sparkContext)
         self._garbage = GarbageCollector(_EPOCHS_PER_COLLECTION)
-        self._exchanges = Exchanges(spark)
+        self._exchanges = Exchanges(spark, settings.backend, settings.standby_replicas)
         self._at_scale: tuple[Scale, PhysicalGraph] | None = None
         self._tag: str | None = None
         self._given_up: list[str] = []
@@ -76,7 +77,7 @@ class SparkEngine:
         began = time.monotonic()
         try:
             rows = self._run(parameters, lambda: self._plan(parameters.scale, frames).collect())
-            self._exchanges.epoch_took(time.monotonic() - began)
+            self._exchanges.epoch_ran(self._rescaled(parameters.scale), parameters, time.monotonic() - began)
         finally:
             for frame in frames:
                 release(frame)
@@ -146,6 +147,11 @@ class SparkEngine:
         self._warm_up.cancel()
         if self._tag is not None:
             self._spark.sparkContext.cancelJobsWithTag(self._tag)
+
+    def close(self) -> None:
+        """Stop the work that runs concurrently with epochs. No epoch runs afterwards."""
+        self._warm_up.cancel()
+        self._exchanges.close()
 
     def await_tasks(self) -> None:
         """Wait a limited time until no task of a cancelled job runs. Spark itself does not wait for them.

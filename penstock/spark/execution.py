@@ -79,7 +79,7 @@ class JobExecution:
         self._unfinished = False
         """Whether a sink could not finish its part of a job that has ended. The checkpoints are then kept."""
         self._workdir = scratch_directory()
-        self._engine = SparkEngine(spark, spec.physical, spec.settings.timeout_ms, self._stop_if_given_up)
+        self._engine = SparkEngine(spark, spec.physical, spec.settings, self._stop_if_given_up)
         self._engine.ship(self.life.generation)
         self._query = EpochQuery(spark, spec, self._engine)
         waits = self.observer.waits_for_slots
@@ -358,6 +358,7 @@ class JobExecution:
             ends_lineage = owned or not self._spec.checkpointing
             verdict = verdict if owned else Verdict.LOST
         self._abort_uncommitted()
+        self._engine.close()
         retain = end.retain or self._unfinished
         if self._decide(verdict, removes=ends_lineage and not retain) and ends_lineage:
             self.lineage.end(retain=retain)

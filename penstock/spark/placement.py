@@ -12,42 +12,57 @@ then run on any executor, which first replays what its replicas lack.
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import array, col, get, lit
 
+from penstock.driver.epoch_parameters import EpochParameters
 from penstock.driver.job_snapshot import ExecutorSnapshot
-from penstock.driver.placement import Placement
+from penstock.driver.placement import Executor, Placement
 from penstock.graph.physical import PhysicalGraph
 from penstock.spark.executor_watch import list_executors
+from penstock.spark.locations import executor_location, rdd_without_rows, scala_sequence
 from penstock.spark.session import runs_tasks_in_driver
 from penstock.spark.stages import SparkExchange
+from penstock.spark.standbys import Block, StandbyReplicas, standby_blocks
 from penstock.spark.worker import ROW_SCHEMA
+from penstock.state.backends import Backend
+from penstock.state.blocks import Blocks
 
 _WAIT = "spark.locality.wait"
 _LEAST_WAIT_MS, _MOST_WAIT_MS = 1_000, 10_000
 _EPOCHS = 10
 """How many epochs determine how long a task waits for its executor."""
+_JOINING_EPOCHS = 8
+"""After how many epochs a new executor runs subtasks although it has not followed all of its blocks."""
 
 _logger = logging.getLogger("penstock")
 
 
 class Exchanges:
-    """The exchanges of a job. Used by the thread that runs its epochs."""
+    """The exchanges of a job, and the standby replicas of its state. Used by the thread that runs its epochs."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, backend: Backend, standbys: int) -> None:
+        """`standbys`: how many further executors follow the state of each subtask."""
         self._spark = spark
         self._places = not runs_tasks_in_driver(str(spark.sparkContext.master))
         self._executors = _Executors(spark)
-        self._placement = Placement()
+        self._shares_disk = any(map(os.path.isabs, backend.directories))
+        self._placement = Placement(standbys)
+        self._standbys = StandbyReplicas(spark.sparkContext) if standbys and self._places else None
+        self._followed: tuple[list[PlacedExchange], dict[str, Blocks], dict[str, list[Block]]] | None = None
         self._wait = _LocalityWait(spark)
         self._empty: _EmptySides | None = None
         self._made_for: tuple[PhysicalGraph, int] | None = None
         self._made: list[PlacedExchange] = []
+        self._seen: Set[str] = frozenset()
+        self._joining: dict[str, int] = {}
+        """Executors that follow state before they run subtasks, with the most epochs that this takes."""
 
     def of(self, graph: PhysicalGraph) -> Sequence[SparkExchange | PlacedExchange]:
         """Return the exchange in front of each level. If nothing has changed, this costs one JVM call."""
@@ -61,22 +76,56 @@ class Exchanges:
             except Exception as error:  # what Spark does not publish can raise anything
                 self._places = False
                 _logger.warning("Tasks cannot be placed, so Spark runs them on any executor: %s", error)
+        self._made, self._made_for = [], None
         return [SparkExchange(graph.targets(level)) for level in range(1, len(graph.levels))]
 
-    def epoch_took(self, seconds: float) -> None:
-        """Adjust how long tasks wait for their executor."""
-        if self._places:
-            self._wait.epoch_took(seconds)
+    def epoch_ran(self, graph: PhysicalGraph, parameters: EpochParameters, seconds: float) -> None:
+        """Adjust how long tasks wait for their executor, and let the standby replicas follow."""
+        if not self._places:
+            return
+        self._wait.epoch_took(seconds)
+        if self._standbys is not None and self._made and not parameters.single_epoch:
+            followed = self._followed
+            if followed is None or followed[0] is not self._made or followed[1] != parameters.blocks:
+                blocks = standby_blocks(graph, self._placement, parameters)
+                followed = self._followed = self._made, parameters.blocks, blocks
+            self._standbys.follow(parameters, followed[2], self._executors.known)
+            for executor in [*self._joining]:
+                self._joining[executor] -= 1
+                if not self._joining[executor] or self._standbys.has_followed(executor):
+                    del self._joining[executor]
+                    self._made_for = None
+
+    def close(self) -> None:
+        """Stop following. No epoch runs afterwards."""
+        if self._standbys is not None:
+            self._standbys.close()
 
     def _placed(self, graph: PhysicalGraph, executors: Mapping[str, ExecutorSnapshot]) -> list[PlacedExchange]:
         made_for, generation = self._made_for, self._executors.generation
         if made_for is None or made_for[0] is not graph or made_for[1] != generation:
             if self._empty is None:
                 self._empty = _EmptySides(self._spark)
-            levels = self._placement.place(graph, {each.id: each.slots for each in executors.values()})
+            self._let_join(executors.keys())
+            cluster = {each.id: self._as_placed(each) for each in executors.values()}
+            levels = self._placement.place(graph, cluster, self._joining)
             self._made = [PlacedExchange(self._empty, [executors[each] for each in level]) for level in levels]
             self._made_for = graph, generation
         return self._made
+
+    def _let_join(self, executors: Set[str]) -> None:
+        """Let new executors follow first if others have the state. They would have to replay all of it."""
+        if self._standbys is not None:
+            if self._seen & executors:
+                self._joining |= dict.fromkeys(executors - self._seen, _JOINING_EPOCHS)
+            self._joining = {each: epochs for each, epochs in self._joining.items() if each in executors}
+            if executors == self._joining.keys():
+                self._joining = {}
+        self._seen = frozenset(executors)
+
+    def _as_placed(self, executor: ExecutorSnapshot) -> Executor:
+        host = executor.address.rpartition(":")[0]
+        return Executor(executor.slots, host if self._shares_disk else f"{host} {executor.id}")
 
 
 class PlacedExchange:
@@ -101,9 +150,6 @@ class _EmptySides:
         self._session: Any = spark._jsparkSession
         jvm: Any = spark.sparkContext._jvm
         self._jvm = jvm
-        self._context: Any = spark.sparkContext._jsc.sc()
-        row = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.InternalRow")
-        self._tag = jvm.scala.reflect.ClassTag.apply(row)
         self._schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(ROW_SCHEMA)
         self._partitions = 0
         self._by: Any = None
@@ -114,7 +160,7 @@ class _EmptySides:
         if partitions != self._partitions:
             salts = self._salts(partitions)
             by: Any = get(array(*map(lit, salts)), col("target"))
-            self._by = self._sequence([by._jc])
+            self._by = scala_sequence(self._spark.sparkContext, [by._jc])
             frame = self._session.internalCreateDataFrame(self._rdd([[]] * partitions), self._schema, False)
             self._form = frame.repartition(partitions, self._by)
             self._partitions = partitions
@@ -144,20 +190,8 @@ class _EmptySides:
         return [found[each] for each in range(partitions)]
 
     def _rdd(self, locations: Sequence[list[str]]) -> Any:
-        """Return an RDD without rows. Each partition has a list of preferred locations."""
-        preferred = self._jvm.java.util.HashMap()
-        for partition, where in enumerate(locations):
-            if where:
-                preferred.put(partition, self._sequence(where))
-        rdd = self._jvm.org.apache.spark.rdd.ParallelCollectionRDD
-        preferred = self._jvm.PythonUtils.toScalaMap(preferred)
-        return rdd(self._context, self._sequence([]), len(locations), preferred, self._tag)
-
-    def _sequence(self, items: Sequence[Any]) -> Any:
-        found = self._jvm.java.util.ArrayList()
-        for item in items:
-            found.add(item)
-        return self._jvm.PythonUtils.toSeq(found)
+        rdd, _ = rdd_without_rows(self._spark.sparkContext, "org.apache.spark.sql.catalyst.InternalRow", locations)
+        return rdd
 
     def _object(self, name: str) -> Any:
         """Return a Scala object."""
@@ -168,14 +202,12 @@ class _EmptySides:
 
 
 def _location(executor: ExecutorSnapshot) -> list[str]:
-    """Return Spark's name of an executor as a location of data.
+    """Return an executor as a location of data, as seen through a union.
 
     Spark's union asks its sides for hosts only. The host of the cached HDFS block `hdfs_cache_X` is X, and Spark parses
     that again. It is listed twice to outvote the hosts that the shuffle prefers (`reduceLocality`).
     """
-    host = executor.address.rpartition(":")[0]
-    # Spark splits the name at underscores, which are not part of host names that it can resolve.
-    return [f"hdfs_cache_executor_{'-' if '_' in host else host}_{executor.id}"] * 2
+    return [f"hdfs_cache_{executor_location(executor)}"] * 2
 
 
 class _Executors:
@@ -184,21 +216,22 @@ class _Executors:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._context: Any = spark.sparkContext._jsc.sc()
-        self._known: dict[str, ExecutorSnapshot] = {}
+        self.known: Mapping[str, ExecutorSnapshot] = {}
+        """Those of the last look, by id."""
         self.generation = 0
         """Changes with the executors."""
 
     def look(self) -> Mapping[str, ExecutorSnapshot]:
         """Return the executors by id. If they are the same as before, this costs one call."""
         living = set(filter(None, str(self._context.getExecutorIds().mkString(",")).split(",")))
-        if living != self._known.keys():
+        if living != self.known.keys():
             # The list follows the ids after a moment.
             listed = list_executors(self._spark)
             known = {each.id: each for each in listed if each.id in living and not each.excluded}
-            if known.keys() != self._known.keys():
+            if known.keys() != self.known.keys():
                 self.generation += 1
-            self._known = known
-        return self._known
+            self.known = known
+        return self.known
 
 
 class _LocalityWait:

@@ -32,6 +32,7 @@ from penstock.runtime.task_epoch import TaskEpoch
 from penstock.spark.given_up import GivenUp, interruptible
 from penstock.spark.metrics import Collected
 from penstock.spark.worker_place import worker_place
+from penstock.state.access import StateAccess
 from penstock.state.backends import Backend, ReplicaStore
 from penstock.state.storage import Storage
 from penstock.state.storage_uri import open_storage
@@ -120,7 +121,7 @@ class LevelStage:
         self._level = level
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parameters = _parameters()
+        parameters = epoch_parameters()
         graph = self._graph.open(parameters.scale)
         chain, subtask = graph.at_target(self._level, _partition())
         epoch = _epoch(parameters, f"level{self._level}", self._metrics)
@@ -139,7 +140,7 @@ class SourceStage:
         self._chain = chain
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parameters = _parameters()
+        parameters = epoch_parameters()
         graph = self._graph.open(parameters.scale)
         chain = graph.chains[self._chain]
         records = self._splits(chain, batches) if chain.reader == "splits" else map(_READERS[chain.reader], batches)
@@ -175,7 +176,7 @@ class Preparation:
         self._chains = chains
 
     def __call__(self, _: Iterable[int]) -> Iterator[tuple[int, bytes]]:
-        parameters = _parameters()
+        parameters = epoch_parameters()
         self._graph.open(parameters.scale)
         epoch = _epoch(parameters, "prepare", self._metrics)
         name = self._graph.name(parameters.scale)
@@ -194,7 +195,7 @@ class SilentStage:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        parameters = _parameters()
+        parameters = epoch_parameters()
         epoch = _epoch(parameters, "source", self._metrics)
         name = self._graph.name(parameters.scale)
         for chain in self._graph.open(parameters.scale).sources():
@@ -225,7 +226,8 @@ def _interruptible(rows: Iterator[ExchangeRow]) -> Iterator[ExchangeRow]:
         yield from rows
 
 
-def _parameters() -> EpochParameters:
+def epoch_parameters() -> EpochParameters:
+    """Return the parameters that the driver passed to this task."""
     context = TaskContext.get()
     assert context is not None
     if _garbage is None:
@@ -236,13 +238,18 @@ def _parameters() -> EpochParameters:
     return msgspec.json.decode(data, type=EpochParameters)
 
 
-def _epoch(parameters: EpochParameters, scope: str, metrics: Collected) -> TaskEpoch:
+def open_state(parameters: EpochParameters) -> StateAccess:
+    """Return the access to committed state for the tasks of an epoch in this process."""
     storage = _storages.get(parameters.storage)
     if storage is None:
         storage = _storages[parameters.storage] = open_storage(parameters.storage)
+    return state_access(parameters, storage, _replica_store(parameters.backend))
+
+
+def _epoch(parameters: EpochParameters, scope: str, metrics: Collected) -> TaskEpoch:
     return task_epoch(
         parameters,
-        state_access(parameters, storage, _replica_store(parameters.backend)),
+        open_state(parameters),
         crash_probe("task", lambda: parameters.number, scope),
         lambda measured: metrics.add([measured]),
         worker_place(),

@@ -11,7 +11,7 @@ from called_commands import call
 from fake_gateway import snapshot
 from http_service import Service
 
-from penstock.cluster.gateway import RunRequest
+from penstock.cluster.gateway import Conflict, NotLeading, RunRequest
 
 
 @pytest.fixture
@@ -20,6 +20,11 @@ def program(tmp_path: Path) -> str:
     path = tmp_path / "program" / "job.py"
     path.write_text("print()\n")
     return str(path)
+
+
+@pytest.fixture(autouse=True)
+def _known_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.cli.submit.new_job_id", lambda: "c" * 32)
 
 
 def request_to(cluster: Service) -> RunRequest:
@@ -40,6 +45,45 @@ def test_a_quiet_command_prints_the_job_id_only(cluster: Service, program: str) 
     assert call("run", "-d", "-q", program).output == f"{'c' * 32}\n"
     assert request_to(cluster).configuration == {"penstock.console.quiet": "true"}
     assert call("run", "-d", "-q", "--wait", program).output == f"{'c' * 32}\n"
+
+
+def test_a_submission_whose_answer_is_lost_is_repeated_and_is_one_job(cluster: Service, program: str) -> None:
+    run, answers = cluster.gateway.run, [False, True]
+
+    async def lose(request: RunRequest) -> str:
+        job = await run(request)
+        if answers.pop(0):
+            return job
+        raise NotLeading("This Dispatcher does not lead.")
+
+    cluster.gateway.run = lose
+    done = call("run", "-d", program)
+    assert done.exit_code == 0, done.stderr
+    (_, first), (_, second) = cluster.gateway.asked
+    assert first == second
+    assert first.job_id == "c" * 32
+    assert done.stdout == f"{first.job_id}\n"
+
+
+def test_the_id_of_a_job_that_might_have_been_accepted_is_printed(
+    cluster: Service, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lose(request: RunRequest) -> str:
+        raise NotLeading("This Dispatcher does not lead.")
+
+    cluster.gateway.run = lose
+    monkeypatch.setattr("penstock.cli.cluster_jobs._AWAY_S", 0.0)
+    done = call("run", "-d", program)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "This Dispatcher does not lead." in done.stderr
+    assert f"It might have accepted job {'c' * 32}: `penstock list`" in done.stderr
+
+
+def test_a_submission_that_is_refused_is_not_repeated(cluster: Service, program: str) -> None:
+    cluster.gateway.failure = Conflict("3 jobs run already, the limit of cluster.max-jobs.")
+    done = call("run", "-d", program)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "might" not in done.stderr
 
 
 def test_options_of_the_command_line_reach_the_job(
@@ -153,6 +197,13 @@ def test_a_detached_command_can_wait_until_the_job_runs(
 def test_waiting_until_the_job_runs_needs_a_detached_command(cluster: Service, program: str) -> None:
     assert call("run", "--wait", program).exit_code == 2
     assert call("run", "--wait", "-m", f"127.0.0.1:{cluster.server.port}", program).exit_code == 2
+
+
+def test_an_argument_that_is_not_text_is_refused(cluster: Service, program: str) -> None:
+    done = call("run", "-d", program, "a\udcff.csv")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert r"CannotShip: The argument 'a\udcff.csv' of the program is not UTF-8 text" in done.stderr
+    assert cluster.gateway.asked == []
 
 
 def test_the_error_for_a_missing_cluster_says_how_to_start_one(folder: Path, program: str) -> None:

@@ -144,6 +144,15 @@ def test_logs_are_found_by_job_ids_only(agent: HostAgent, tmp_path: Path) -> Non
         agent.logs("../jobs")
 
 
+def test_a_log_that_is_removed_while_logs_are_listed_is_left_out(agent: HostAgent, tmp_path: Path) -> None:
+    folder = tmp_path / "jobs" / JOB / "1"
+    folder.mkdir(parents=True)
+    (folder / "jobmanager.log").write_text("text")
+    # Its name is listed, and it does not exist.
+    (folder / "jobmanager.log.5").symlink_to(folder / "rotated away")
+    assert [each.name for each in agent.logs(JOB)] == ["1-jobmanager.log"]
+
+
 def test_the_log_of_the_claim_counts_if_two_hosts_started_an_attempt(records: Records, claimed: Claimed) -> None:
     claimed(1, host="b")
     here = [LogFile(name=f"{n}-jobmanager.log", size=1, modified_ms=1) for n in (1, 2)]

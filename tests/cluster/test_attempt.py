@@ -70,7 +70,8 @@ def test_a_process_does_not_change_its_decision(records: Records) -> None:
     assert attempt.decided.verdict is Verdict.FAILED
 
 
-def test_a_decision_whose_answer_was_lost_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reason", ["", "cannot open 'a\udcff.csv'"])
+def test_a_decision_whose_answer_was_lost_stands(tmp_path: Path, reason: str) -> None:
     class Deaf(LocalStorage):
         deaf = False
 
@@ -88,9 +89,19 @@ def test_a_decision_whose_answer_was_lost_stands(tmp_path: Path, monkeypatch: py
     attempt = RecordedAttempt(records, JOB, 1)
     assert attempt.claim()
     storage.deaf = True
-    attempt.decide(Verdict.FINISHED)
+    attempt.decide(Verdict.FINISHED, reason)
     assert attempt.decided is not None
     assert records.view(JOB).verdict == attempt.decided
+
+
+def test_a_reason_that_utf_8_does_not_have_is_recorded(records: Records) -> None:
+    """File names can contain bytes of other encodings, and errors quote them."""
+    RecordedAttempt(records, JOB, 1).failed(failure("a\udcff.csv"))
+    RecordedAttempt(records, JOB, 1).decide(Verdict.FAILED, "cannot open 'a\udcff.csv'")
+    verdict = records.view(JOB).verdict
+    assert verdict is not None
+    assert verdict.reason == "cannot open 'a\\udcff.csv'"
+    assert [each.exception.message for each in records.failures(JOB)] == ["a\\udcff.csv"]
 
 
 def test_a_later_attempt_cannot_move_the_checkpoints(records: Records) -> None:

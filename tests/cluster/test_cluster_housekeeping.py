@@ -33,6 +33,8 @@ class Turns(NoCoordination):
         super().__init__(records)
         self.shared = shared
         self.fails = False
+        self.keeps = False
+        """Whether pointers cannot be removed, as while ZooKeeper does not answer."""
         self._leads = False
 
     @property
@@ -56,8 +58,9 @@ class Turns(NoCoordination):
         self.shared[job_id] = ""
 
     def remove_job(self, job_id: str) -> bool:
-        self.shared.pop(job_id, None)
-        return True
+        if not self.keeps:
+            self.shared.pop(job_id, None)
+        return not self.keeps
 
     def pointers(self) -> Mapping[str, str]:
         return dict(self.shared)
@@ -195,6 +198,28 @@ def test_a_job_is_not_removed_while_its_process_still_exits(cluster: Cluster, sw
             exits["now"] = True
             await until(lambda: not running.jobs())
             assert cluster.records.job_ids() == []
+
+    asyncio.run(scenario())
+
+
+def test_the_records_of_a_job_stay_until_its_pointer_is_removed(cluster: Cluster, sweeps: None) -> None:
+    """A pointer without records would be shown as a job that is broken."""
+
+    async def scenario() -> None:
+        async with cluster.dispatcher(**NO_HISTORY) as running:
+            turns(running).keeps = True
+            job_id = await cluster.submit(running)
+            await until(lambda: cluster.records.view(job_id).attempts)
+            cluster.end(job_id)
+            await until(lambda: not running._supervisor.supervises(job_id))
+            swept = running._housekeeping._next_sweep
+            await until(lambda: running._housekeeping._next_sweep > swept + 0.05)
+            assert cluster.records.job_ids() == [job_id]
+            assert states(running) == {job_id: "FINISHED"}
+            assert set(cluster.shared) == {job_id}
+            turns(running).keeps = False
+            await until(lambda: not running.jobs())
+            assert (cluster.records.job_ids(), cluster.shared) == ([], {})
 
     asyncio.run(scenario())
 

@@ -15,10 +15,11 @@ import pytest
 from chaos.servers.zookeeper import ZooKeeperServer
 from penstock.checkpoint.bases import SAVED_STATE
 from penstock.cluster.dispatcher import Dispatcher
-from penstock.cluster.gateway import Conflict, NotLeading, RunRequest
+from penstock.cluster.gateway import Conflict, NotLeading, RunRequest, Timeout
 from penstock.cluster.leadership import BecomeLeader, StepDown
 from penstock.cluster.records import UnknownJob
 from penstock.cluster.recovery import FoundJob, found_jobs
+from penstock.common.program_files import BadProgram
 from penstock.driver.job_snapshot import Operation
 from penstock.state.local_storage import LocalStorage
 from penstock.state.storage import StorageError
@@ -155,6 +156,16 @@ def test_the_leftovers_of_a_savepoint_are_removed_once_and_the_operation_reports
     asyncio.run(scenario())
 
 
+def test_a_log_of_the_service_that_is_rotated_while_logs_are_listed_is_left_out(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with dispatcher(tmp_path / "cluster") as running:
+            (tmp_path / "cluster" / "dispatcher.log").write_text("text")
+            (tmp_path / "cluster" / "dispatcher.log.5").symlink_to(tmp_path / "rotated away")
+            assert [each.name for each in await running.logs("")] == ["dispatcher.log"]
+
+    asyncio.run(scenario())
+
+
 def test_an_unknown_job_is_refused_by_every_request(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with dispatcher(tmp_path / "cluster") as running:
@@ -282,5 +293,52 @@ def test_a_drained_leader_hands_over_and_a_standby_names_the_leader(tmp_path: Pa
                 await until(lambda: first.state().leader == "http://b:1")
                 assert first.leader() == "http://b:1"
                 assert not first.state().ready
+
+    asyncio.run(scenario())
+
+
+def test_a_few_programs_are_inspected_at_the_same_time_and_the_next_ones_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a process, so a client that asks for many plans would take the memory of the jobs."""
+    begun: list[asyncio.Future[str]] = []
+
+    async def inspect(*arguments: object, savepoint: bool) -> str:
+        begun.append(asyncio.get_running_loop().create_future())
+        return await begun[-1]
+
+    monkeypatch.setattr("penstock.cluster.dispatcher.inspect", inspect)
+
+    async def scenario() -> None:
+        async with dispatcher(tmp_path / "cluster") as running:
+            (tmp_path / "source").write_text("print()")
+            program = RunRequest(program=(await running.upload("job.py", tmp_path / "source")).id)
+            asked = [asyncio.create_task(running.plan(program)) for _ in range(5)]
+            await until(lambda: len(begun) == 4)
+            begun[0].set_result("the first plan")
+            [first], _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+            assert await first == "the first plan"
+            await until(lambda: len(begun) == 5)
+
+            monkeypatch.setattr("penstock.cluster.dispatcher._INSPECTION_WAIT_S", 0.01)
+            with pytest.raises(Timeout, match="4 other programs"):
+                await running.dry_run(program)
+            assert len(begun) == 5
+            for each in begun[1:]:
+                each.set_exception(BadProgram("It has no job."))
+            for each in asked:
+                if each is first:
+                    continue
+                with pytest.raises(BadProgram):
+                    await each
+            # A program that was refused, or a client that left, does not count any more.
+            left = asyncio.create_task(running.plan(program))
+            await until(lambda: len(begun) == 6)
+            left.cancel()
+            again = [asyncio.create_task(running.plan(program)) for _ in range(4)]
+            await until(lambda: len(begun) == 10)
+            for each in begun[6:]:
+                each.set_result("")
+            await asyncio.gather(*again)
 
     asyncio.run(scenario())

@@ -169,7 +169,18 @@ def test_the_operator_runs_a_session_job_through_a_savepoint(
         "savepointPath": None,
         "restoreMode": None,
         "claimMode": None,
-        "flinkConfiguration": {"pipeline.max-parallelism": "24", "state.savepoints.dir": str(tmp_path)},
+        # The operator sends the settings of the whole cluster.
+        "flinkConfiguration": {
+            "$internal.flink.version": "v1_20",
+            "execution.target": "kubernetes-session",
+            "high-availability.type": "kubernetes",
+            "jobmanager.memory.process.size": "2048m",
+            "kubernetes.cluster-id": "session",
+            "pipeline.max-parallelism": "24",
+            "rest.port": "8081",
+            "state.savepoints.dir": str(tmp_path),
+            "taskmanager.numberOfTaskSlots": "2",
+        },
         "fieldOfALaterVersion": {"x": [1]},
     }
     first = Client(rest, "/v1", jobid="5" * 32, jarid=program, directory=str(tmp_path))

@@ -28,6 +28,11 @@ WITHOUT_SPARK = {
         "FAILED",
         ", in setup\n    raise ValueError('no such table')\nValueError: no such table",
     ),
+    "fails with text that UTF-8 does not have": (
+        "raise ValueError('cannot read ' + b'a\\xff.csv'.decode(errors='surrogateescape'))",
+        "FAILED",
+        "ValueError: cannot read a\\udcff.csv",
+    ),
     "exits with a code": ("import sys\nsys.exit(3)", "FAILED", "The program exited with code 3."),
     "asks for input": ("input('name? ')", "FAILED", "EOFError"),
 }

@@ -2,13 +2,19 @@
 
 import asyncio
 import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from penstock.cluster import inspection
 from penstock.cluster.gateway import RunRequest, Timeout, UnknownProgram
-from penstock.cluster.inspection import inspect
+from penstock.cluster.inspection import inspect, remove_left_inspections
 from penstock.cluster.programs import Programs
 from penstock.cluster.records import Records
 from penstock.common.program_files import BadProgram
@@ -109,6 +115,7 @@ class TestInspection:
         ("program", "message"),
         [
             ("raise ValueError('no such table')", "ValueError: no such table"),
+            (r"raise ValueError('no file a\udcff.csv')", r"ValueError: no file a\\udcff\.csv"),
             ("print('nothing to do')", "ended before it executed a job. Its last output: nothing to do"),
             ("import sys; input()", "EOFError"),
             ("import os; os._exit(3)", "ended before it executed a job"),
@@ -136,3 +143,40 @@ class TestInspection:
         program = b"while True: pass"
         with pytest.raises(Timeout, match="within 2 s"):
             asyncio.run(inspect(program, "job.py", RunRequest(program="p"), {}, tmp_path, savepoint=False))
+
+    def test_a_program_ends_with_the_dispatcher_that_inspects_it(self, tmp_path: Path) -> None:
+        """No other process knows it, and it would run forever."""
+        os.mkfifo(tmp_path / "started")
+        program = f"import os\nopen({str(tmp_path / 'started')!r}, 'w').write(str(os.getpid()))\nwhile True: pass"
+        with subprocess.Popen([sys.executable, "-c", DISPATCHER, str(tmp_path), program]) as dispatcher:
+            with open(tmp_path / "started") as started:
+                pid = int(started.read())
+            inspected = os.pidfd_open(pid)
+            try:
+                dispatcher.kill()
+                assert select.select([inspected], [], [], 60)[0]
+            finally:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                os.close(inspected)
+        # Its settings are in the folder that it leaves.
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith("inspection-")]
+        remove_left_inspections(tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == ["started"]
+
+    def test_the_last_lines_of_an_endless_output_are_reported(self, tmp_path: Path) -> None:
+        program = "for n in range(200_000): print('line', n)"
+        with pytest.raises(BadProgram) as refused:
+            asyncio.run(inspect(program.encode(), "job.py", RunRequest(program="p"), {}, tmp_path, savepoint=False))
+        lines = " / ".join(f"line {n}" for n in range(199_995, 200_000))
+        assert f"Its last output: {lines}" in str(refused.value)
+
+
+DISPATCHER = """
+import asyncio, sys
+from pathlib import Path
+from penstock.cluster.gateway import RunRequest
+from penstock.cluster.inspection import inspect
+
+asyncio.run(inspect(sys.argv[2].encode(), "job.py", RunRequest(program="p"), {}, Path(sys.argv[1]), savepoint=False))
+"""

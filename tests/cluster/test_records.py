@@ -85,6 +85,9 @@ class TestJobs:
     def test_an_unknown_job_is_reported(self, records: Records) -> None:
         with pytest.raises(UnknownJob, match="penstock list"):
             records.view(new_job_id())
+        with pytest.raises(UnknownJob, match="penstock list"):
+            records.request_cancel(new_job_id())
+        assert records.job_ids() == []
 
     def test_the_first_lineage_counts(self, records: Records) -> None:
         job = submission()

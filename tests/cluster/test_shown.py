@@ -131,6 +131,12 @@ def test_a_lost_attempt_whose_failure_is_known_is_not_listed_twice() -> None:
     assert snapshot.restarts == 0
 
 
+def test_a_lost_attempt_without_a_reason_is_listed_although_other_failures_are_known() -> None:
+    known = msgspec.structs.replace(pushed(), exceptions=[failure("no such table", 500)])
+    snapshot = shown(view(attempt(1, ended=Verdict.LOST, reason="")), known)
+    assert failures(snapshot) == [("ValueError", "no such table", 1), ("AttemptLost", "", 1)]
+
+
 def test_many_lost_attempts_leave_the_newest_failures() -> None:
     lost = [attempt(number, ended=Verdict.LOST, at_ms=number, reason=f"lost {number}") for number in range(1, 100)]
     snapshot = shown(view(*lost), None)

@@ -154,6 +154,18 @@ class TestNextStep:
         assert step.verdict is Verdict.CANCELED
         assert "could not be committed" in step.reason
 
+    @pytest.mark.parametrize("lineage", [None, ""])
+    def test_a_cancelled_job_without_a_checkpoint_is_not_finalized(
+        self, records: Records, job: str, lineage: str | None
+    ) -> None:
+        running(records, job)
+        if lineage is not None:
+            records.bind_lineage(job, lineage)
+        records.request_cancel(job)
+        lost(records, job)
+        step = self.step(records, job, now_ms=10**6)
+        assert step == Decide(2, Verdict.CANCELED, "The job was cancelled and has no checkpoint to commit.")
+
     def test_a_living_process_that_stays_silent_loses_its_attempt(self, records: Records, job: str) -> None:
         running(records, job)
         silent: dict[str, Any] = {"process": Process.ALIVE, "silent_since_ms": 0}

@@ -9,7 +9,7 @@ from memory_storage import records_in_memory
 from simulated_host import Host
 
 from penstock.cluster.order import Order
-from penstock.cluster.records import Ended, JobView, Planned, Records, Submission
+from penstock.cluster.records import BadRecord, Ended, JobView, Planned, Records, Submission
 from penstock.cluster.supervision import Policy
 from penstock.cluster.supervisor import Supervisor
 from penstock.driver.assignment import Verdict
@@ -193,6 +193,31 @@ def test_a_kill_does_not_wait_until_checkpoints_are_removed(
     assert not any(map(supervisor.supervises, jobs))
 
 
+def test_an_ended_job_is_cleaned_up_once_and_after_its_last_process(
+    supervisor: Supervisor, records: Records, host: Host, submit: Submit
+) -> None:
+    cleaned: list[JobView] = []
+
+    def clean_up(view: JobView) -> None:
+        cleaned.append(view)
+        raise OSError("the storage does not answer")
+
+    supervisor.clean_up = clean_up
+    job = submit()
+    tick(supervisor)
+    claim = host.claim(job)
+    records.end(job, 1, Ended(verdict=Verdict.FINISHED, by="t", at_ms=0))
+    for _ in range(3):
+        tick(supervisor)
+    assert (cleaned, supervisor.supervises(job)) == ([], True)
+    host.alive.remove(claim.pid)
+    tick(supervisor)
+    supervisor._jobs[job].cleaning.result(30)  # type: ignore[union-attr]
+    for _ in range(3):
+        tick(supervisor)
+    assert (cleaned, supervisor.supervises(job)) == ([records.view(job)], False)
+
+
 def test_the_history_of_a_job_that_ended_long_ago_is_read_once(
     supervisor: Supervisor, records: Records, host: Host, changes: Counter[str], submit: Submit
 ) -> None:
@@ -273,6 +298,55 @@ def test_a_process_on_a_host_that_is_not_reached_is_not_silent_until_it_has_had_
     assert end is not None
     assert "has not answered" in end.reason
     assert host.kills
+
+
+def test_an_attempt_on_a_host_that_is_not_reached_is_lost_unless_its_process_reports_to_zookeeper(
+    supervisor: Supervisor, records: Records, host: Host, submit: Submit
+) -> None:
+    present, absent = submit(), submit()
+    supervisor.present = lambda: {(present, 1)}
+    tick(supervisor)
+    host.claim(present)
+    host.claim(absent)
+    tick(supervisor)
+    host.reachable = False
+    tick(supervisor)
+    wait(supervisor, host, POLICY.unknown_timeout_ms - 5)
+    # One answer in between, and the time begins again.
+    host.reachable = True
+    tick(supervisor)
+    for job in (present, absent):
+        host.heard[job, 1] = host.now
+    host.reachable = False
+    tick(supervisor)
+    wait(supervisor, host, POLICY.unknown_timeout_ms - 5)
+    assert [last_end(records.view(job)) for job in (present, absent)] == [None, None]
+    wait(supervisor, host, 5)
+    end = last_end(records.view(absent))
+    assert end is not None
+    assert "Host h has not answered" in end.reason
+    assert last_end(records.view(present)) is None
+
+
+def test_a_job_whose_records_are_damaged_is_reported_and_left_alone(
+    supervisor: Supervisor, records: Records, host: Host, submit: Submit
+) -> None:
+    damaged, other = submit(), submit()
+    broken: list[tuple[str, str]] = []
+    supervisor.broken = lambda job, problem: broken.append((job, problem))
+    view = records.view
+
+    def viewing(job: str) -> JobView:
+        if job == damaged:
+            raise BadRecord("The record is damaged.")
+        return view(job)
+
+    records.view = viewing  # type: ignore[method-assign]
+    tick(supervisor)
+    tick(supervisor)
+    assert broken == [(damaged, "The record is damaged.")]
+    assert not supervisor.supervises(damaged)
+    assert host.started == [(other, 1)]
 
 
 def test_processes_are_not_lost_because_the_supervisor_was_stopped(

@@ -121,6 +121,21 @@ class TestAJob:
             ask(directory, find_job(directory, A), Cancel())
         assert failed.value.headline() == "ZeroDivisionError: by zero"
 
+    def test_an_answer_with_text_that_utf_8_does_not_have_is_delivered(
+        self, directory: str, start: Callable[..., FakeJob]
+    ) -> None:
+        """File names can contain bytes of other encodings, and errors quote them."""
+
+        def refuse(request: Request) -> Answer:
+            raise PenstockError("It cannot open 'a\udcff.csv'.")
+
+        start(A, name="b\udcff").does = refuse
+        job = find_job(directory, A)
+        assert job.description is not None
+        assert job.description.name == "b\\udcff"
+        with pytest.raises(RefusedByJob, match=r"cannot open 'a\\udcff\.csv'"):
+            ask(directory, job, Cancel())
+
     def test_a_request_to_a_job_that_just_ended_raises(self, directory: str) -> None:
         point = ControlPoint(directory, A, FakeJob(A))
         job = find_job(directory, A)

@@ -1,6 +1,7 @@
 """Checkpoint settings and restart strategies: method calls and configuration keys are equivalent."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,6 +125,27 @@ class TestCheckpointConfig:
             config.set_tolerable_checkpoint_failure_number(-1)
         with pytest.raises(BadSetting, match="interval must be at least 1 ms, but is 0 ms"):
             config.set_checkpoint_interval(0)
+
+
+class TestStandbyReplicas:
+    def test_jobs_have_none_by_default(self) -> None:
+        assert Settings().standby_replicas == 0
+
+    @pytest.mark.parametrize("backend", ["filesystem", "rocksdb"])
+    def test_a_backend_with_replicas_on_disk_can_have_them(self, tmp_path: Path, backend: str) -> None:
+        named = {"penstock.state.standby-replicas": "2", "state.checkpoints.dir": tmp_path, "state.backend": backend}
+        env = StreamExecutionEnvironment(Configuration.from_dict(named))
+        assert settings(env).standby_replicas == 2
+
+    def test_the_memory_backend_cannot(self) -> None:
+        named = {"penstock.state.standby-replicas": "1", "state.backend": "memory"}
+        with pytest.raises(BadSetting) as raised:
+            settings(StreamExecutionEnvironment(Configuration.from_dict(named)))
+        assert str(raised.value) == (
+            "penstock.state.standby-replicas is 1, but replicas are in the memory of single processes. Set "
+            "state.checkpoints.dir, and state.backend to filesystem or rocksdb, or leave "
+            "penstock.state.standby-replicas out."
+        )
 
 
 class TestRestartStrategies:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from service_host import ServiceHost
 
+from penstock.common.options import OPTIONS
+
 PAGE = (Path(__file__).parents[2] / "docs" / "run" / "service.md").read_text()
 WALK = PAGE[PAGE.index("## From start to shutdown") : PAGE.index("## The parts of the service")]
 PROGRAM, CHANGED = re.findall(r"```python\n(.*?)```", WALK, re.DOTALL)
@@ -28,6 +30,20 @@ def test_the_unit_of_systemd_leaves_jobs_alone() -> None:
     (unit,) = re.findall(r"```ini\n(.*?)```", PAGE, re.DOTALL)
     assert {"KillMode=process", "OOMPolicy=continue", "TasksMax=infinity"} <= set(unit.splitlines())
     assert "penstock cluster start --foreground\n" in unit
+
+
+def test_the_defaults_of_the_limits_are_those_of_the_settings() -> None:
+    limits = PAGE[PAGE.index("### Limits") : PAGE.index("### Use it from another host")]
+    rows = re.findall(r"^\| (`.*?) \| (.*?) \|", limits, re.MULTILINE)
+    shown = {
+        key: default
+        for keys, defaults in rows
+        for key, default in zip(re.findall(r"`(.*?)`", keys), defaults.split(", "), strict=True)
+    }
+    assert len(shown) == 8
+    for key, default in shown.items():
+        option = OPTIONS[key]
+        assert option.type.parse(key, default.lower()) == option.read({}), key
 
 
 @pytest.fixture

@@ -2,13 +2,13 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from penstock.driver.control_messages import Done
+from penstock.driver.control_messages import CANCEL, CHECKPOINT, RESCALE, SAVEPOINT, STOP, Done
 from penstock.driver.job_snapshot import Operation
-from penstock.driver.operations import Operations, UnknownOperation
+from penstock.driver.operations import BeingStopped, Operations, UnknownOperation
 from penstock.errors import PenstockError
 
 
@@ -125,3 +125,100 @@ def test_results_are_waited_for_and_not_longer_than_asked() -> None:
     threading.Timer(0.02, go_on.set).start()
     operations.await_results(60)
     assert operations.poll("a").done
+
+
+@pytest.fixture
+def stopping() -> Iterator[tuple[Operations, Callable[[Exception | None], None]]]:
+    """A job that is being stopped, and a function that ends the stop, perhaps with an error."""
+    operations, over, errors = Operations(300), threading.Event(), list[Exception]()
+
+    def stop() -> Done:
+        over.wait(60)
+        for error in errors:
+            raise error
+        return Done(savepoint="/savepoints/1")
+
+    def end(error: Exception | None) -> None:
+        errors.extend([] if error is None else [error])
+        over.set()
+        completed(operations, "stop")
+
+    operations.trigger("stop", stop, STOP)
+    yield operations, end
+    over.set()
+
+
+Stopping = tuple[Operations, Callable[[Exception | None], None]]
+
+
+@pytest.mark.parametrize("kind", [STOP, SAVEPOINT, CHECKPOINT, RESCALE])
+def test_a_job_that_is_being_stopped_starts_no_other_operation(stopping: Stopping, kind: str) -> None:
+    operations, end = stopping
+    started: list[str] = []
+
+    def work() -> Done:
+        started.append(kind)
+        return Done()
+
+    for _ in ("while it stops", "when it has stopped"):
+        with pytest.raises(BeingStopped):
+            operations.trigger("other", work, kind)
+        with pytest.raises(UnknownOperation):
+            operations.poll("other")
+        end(None)
+    assert started == []
+
+
+def test_a_job_that_is_being_stopped_can_be_cancelled_and_its_stop_repeated(stopping: Stopping) -> None:
+    operations, _ = stopping
+    assert not operations.trigger("stop", lambda: Done(), STOP).done
+    operations.trigger("cancel", lambda: Done(), CANCEL)
+    assert not completed(operations, "cancel").failure_kind
+
+
+@pytest.mark.parametrize("kind", [STOP, SAVEPOINT, CHECKPOINT, RESCALE])
+def test_a_job_whose_stop_failed_starts_other_operations(stopping: Stopping, kind: str) -> None:
+    operations, end = stopping
+    end(PenstockError("The disk is full."))
+    operations.trigger("other", lambda: Done(savepoint="/savepoints/2"), kind)
+    assert completed(operations, "other").savepoint == "/savepoints/2"
+
+
+@pytest.mark.parametrize("kind", [SAVEPOINT, CHECKPOINT, RESCALE, CANCEL])
+def test_operations_that_do_not_end_a_job_run_concurrently(kind: str) -> None:
+    operations, go_on = Operations(300), threading.Event()
+
+    def waiting() -> Done:
+        go_on.wait(60)
+        return Done()
+
+    operations.trigger("a", waiting, kind)
+    for other in (SAVEPOINT, CHECKPOINT, RESCALE, STOP):
+        operations.trigger(other, lambda: Done(), other)
+        assert completed(operations, other).failure_kind == ""
+        if other != STOP:
+            assert not operations.poll("a").done
+    go_on.set()
+
+
+def test_an_id_can_be_used_again_when_its_result_is_forgotten() -> None:
+    clock = Clock()
+    operations = Operations(300, clock)
+    operations.trigger("a", lambda: Done(checkpoint=1))
+    assert completed(operations, "a").checkpoint == 1
+    clock.now = 300
+    assert operations.poll("a").checkpoint == 1, "it is kept for this long"
+    clock.now = 301
+    with pytest.raises(UnknownOperation):
+        operations.poll("a")
+    operations.trigger("a", lambda: Done(checkpoint=2))
+    assert completed(operations, "a").checkpoint == 2
+    clock.now = 700
+    # The result is also forgotten if nothing else looks for it.
+    assert not operations.trigger("a", lambda: Done()).done
+
+
+def test_an_operation_without_a_savepoint_has_an_empty_path() -> None:
+    operations = Operations(300)
+    operations.trigger("a", lambda: Done())
+    assert (completed(operations, "a").savepoint, completed(operations, "a").checkpoint) == ("", -1)

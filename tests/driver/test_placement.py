@@ -6,12 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.driver.placement import Placement, assign
+from penstock.driver.placement import Executor, Placement, assign
 from penstock.driver.rescaling import scale_for
 from penstock.graph.builder import build
 from penstock.graph.physical import PhysicalGraph
 
 EXECUTORS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 4), min_size=1)
+
+
+def on_separate_disks(**cores: int) -> dict[str, Executor]:
+    return {name: Executor(count, name) for name, count in cores.items()}
 
 
 def program(parallelism: int) -> PhysicalGraph:
@@ -65,19 +69,19 @@ def test_cores_determine_the_share_of_an_executor() -> None:
 
 
 def test_levels_with_few_subtasks_use_different_executors() -> None:
-    first, second = Placement().place(program(1), {"a": 1, "b": 1})
+    first, second = Placement().place(program(1), on_separate_disks(a=1, b=1))
     assert {*first, *second} == {"a", "b"}
 
 
 def test_subtasks_keep_their_executors_while_nothing_changes() -> None:
     placement, graph = Placement(), program(6)
-    executors = {"a": 2, "b": 1}
+    executors = on_separate_disks(a=2, b=1)
     assert placement.place(graph, executors) == placement.place(graph, executors)
 
 
 def test_after_a_rescale_subtasks_begin_where_their_key_groups_were() -> None:
     placement, graph = Placement(), program(4)
-    executors = {"a": 1, "b": 1}
+    executors = on_separate_disks(a=1, b=1)
     (before, _) = placement.place(graph, executors)
     (after, _) = placement.place(graph.rescaled(scale_for(graph, 8, {})), executors)
     assert after == [each for each in before for _ in range(2)]
@@ -85,7 +89,7 @@ def test_after_a_rescale_subtasks_begin_where_their_key_groups_were() -> None:
 
 def test_the_shares_of_all_subtasks_stay_equal_after_rescales() -> None:
     placement, graph = Placement(), program(1)
-    executors = {"a": 1, "b": 1, "c": 1}
+    executors = on_separate_disks(a=1, b=1, c=1)
     for parallelism in (7, 3, 64, 5, 1):
         for level in placement.place(graph.rescaled(scale_for(graph, parallelism, {})), executors):
             count = [Counter(level)[each] for each in executors]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -19,6 +21,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.cluster.application import ApplicationGateway
+from penstock.cluster.records import UnknownJob
 from penstock.common.options.service import REST_PORT
 from penstock.rest import contract
 from penstock.rest.application_service import served_application
@@ -67,6 +70,32 @@ def test_a_job_is_shown_until_the_program_ends(served: tuple[ApplicationGateway,
     assert [line.status for line in lines(client)] == ["FINISHED"]
     assert client.get(f"/jobs/{JOB}", contract.JobDetailsInfo).state == "FINISHED"
     assert job.snapshots == taken, "an ended job is not asked again"
+
+
+def test_a_program_that_runs_many_jobs_keeps_the_last_ones(settings: dict[str, str]) -> None:
+    """A batch that runs every minute would otherwise keep the drivers of all its jobs."""
+    gateway = ApplicationGateway({**settings, "web.history": "2"})
+    running = AJob()
+    gateway.attach(running, running)
+    ended = []
+    for number in range(10, 15):
+        job = AJob()
+        job.id = f"{number:032x}"
+        job.now = snapshot(job.id, "RUNNING")
+        gateway.attach(job, job)
+        job.now = snapshot(job.id, "FINISHED")
+        gateway.detach(job.id)
+        ended.append(weakref.ref(job))
+        del job
+    assert [(each.id, each.state) for each in gateway.jobs()] == [
+        (JOB, "RUNNING"),
+        *((f"{number:032x}", "FINISHED") for number in (12, 13, 14)),
+    ]
+    gateway.attach(running, running)
+    gc.collect()
+    assert [each() is None for each in ended] == [True, True, True, False, False]
+    with pytest.raises(UnknownJob):
+        gateway.job(f"{12:032x}")
 
 
 def test_many_polls_take_few_snapshots(served: tuple[ApplicationGateway, RestClient]) -> None:

@@ -30,7 +30,8 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service that needs no token."""
-    with served(tmp_path_factory.mktemp("opened"), {**OPEN, "rest.allowed-hosts": "flows.example, Other"}) as service:
+    names = {"rest.allowed-hosts": "flows.example, Other, bücher.example"}
+    with served(tmp_path_factory.mktemp("opened"), {**OPEN, **names}) as service:
         yield service
 
 
@@ -67,7 +68,7 @@ def test_loopback_names_reach_the_service(either: Service, host: str) -> None:
     assert either.get("/jobs", Host=host).status == 200
 
 
-@pytest.mark.parametrize("host", ["flows.example", "flows.example:443", "OTHER:1"])
+@pytest.mark.parametrize("host", ["flows.example", "flows.example:443", "OTHER:1", "xn--bcher-kva.example"])
 def test_a_configured_name_reaches_the_service(opened: Service, host: str) -> None:
     assert opened.get("/jobs", Host=host).status == 200
 
@@ -79,7 +80,9 @@ def test_a_request_with_no_host_or_two_hosts_is_refused(opened: Service, request
     assert b" 400 " in opened.raw(twice).splitlines()[0]
 
 
-@pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer ", "Bearer wrong", "Basic x", "Bearer {0}x", "{0}"])
+@pytest.mark.parametrize(
+    "authorization", ["", "Bearer", "Bearer ", "Bearer wrong", "Basic x", "Bearer {0}x", "{0}", "ApiKey {0}"]
+)
 @pytest.mark.parametrize("path", ["/jobs", "/overview", "/nothing", "/penstock/v1/openapi.json", "/health/x"])
 def test_a_wrong_token_is_refused(closed: Service, authorization: str, path: str) -> None:
     answer = closed.get(path, Authorization=authorization.format(closed.token))
@@ -281,7 +284,9 @@ def test_actions_are_audited_with_peer_job_and_outcome(tmp_path: Path) -> None:
         closed.ask("PATCH", CANCEL)
         closed.ask("PATCH", f"/jobs/{'f' * 32}?mode=cancel&secret=hunter2")
         closed.ask("PATCH", CANCEL, headers={"Authorization": "Bearer wrong"})
+        # A read is not audited, whether it is answered or refused.
         closed.get("/jobs")
+        assert closed.get("/jobs", Authorization="Bearer wrong").status == 401
         lines = closed.audit()
     assert [(line["action"], line["job"], line["outcome"]) for line in lines] == [
         ("PATCH /jobs/:jobid", JOB, 202),

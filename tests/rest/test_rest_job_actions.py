@@ -131,10 +131,30 @@ def test_unknown_fields_are_ignored(service: Service) -> None:
     assert service.ask("POST", f"/jobs/{JOB}/stop", {"drain": False, "future": [1, {"x": None}]}).status == 202
 
 
+MOST_JSON = 1 << 20
+
+
 def test_a_large_json_body_is_refused_before_it_is_read(service: Service) -> None:
-    answer = service.ask("POST", f"/jobs/{JOB}/stop", b'{"x": "' + b"x" * (2 << 20) + b'"}')
-    assert answer.status == 413
-    assert "bytes" in answer.error
+    head = f"POST /jobs/{JOB}/stop HTTP/1.1\r\nHost: localhost\r\n"
+    # Nothing of the body is sent: the service does not wait for it.
+    answer = service.raw(f"{head}Content-Length: {MOST_JSON + 1}\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b"1,048,576 bytes" in answer
+    assert service.gateway.asked == []
+
+
+def test_a_large_json_body_of_unknown_length_is_refused(service: Service) -> None:
+    head = f"POST /jobs/{JOB}/stop HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    # The last chunk, which says that the body is complete, is missing.
+    answer = service.raw(head.encode() + b"%x\r\n%s\r\n" % (MOST_JSON + 1, b" " * (MOST_JSON + 1)))
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert service.gateway.asked == []
+
+
+def test_a_json_body_can_have_the_length_of_the_limit(service: Service) -> None:
+    body = b'{"drain": true}'.ljust(MOST_JSON)
+    assert service.ask("POST", f"/jobs/{JOB}/stop", body).status == 202
+    assert service.gateway.asked == [("trigger", JOB, Stop(drain=True))]
 
 
 def test_a_job_is_cancelled_by_its_only_mode(service: Service) -> None:
@@ -243,6 +263,7 @@ def test_a_batch_job_is_not_rescaled(service: Service) -> None:
     answer = require(service, numbers=2, count=3)
     assert answer.status == 409
     assert "batch" in answer.error
+    assert require(service, numbers=2, count=2).status == 200, "nothing changes"
 
 
 @pytest.mark.parametrize(

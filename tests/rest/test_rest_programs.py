@@ -160,6 +160,8 @@ def test_the_legacy_restore_mode_leaves_the_savepoint_to_its_owner(service: Serv
         ({"claimMode": "MINE"}, "claimMode"),
         ({"programArgsList": "a b"}, "programArgsList"),
         ({"flinkConfiguration": {"a": 1}}, "flinkConfiguration"),
+        ({"flinkConfiguration": {"cluster.max-jobs": "1"}}, "cluster.max-jobs is a setting of the service"),
+        ({"flinkConfiguration": {"high-availability": "none"}}, "high-availability.type is a setting of the service"),
         ({"entryClass": PYTHON_DRIVER, "programArgsList": ["-py"]}, "'-py' needs a value"),
     ],
 )
@@ -169,6 +171,51 @@ def test_a_wrong_run_is_refused(service: Service, body: Any, text: str) -> None:
     assert answer.status == 400
     assert text in answer.error
     assert service.gateway.asked == []
+
+
+def test_the_settings_of_a_whole_cluster_of_flink_leave_those_of_the_job(service: Service) -> None:
+    """Flink's Kubernetes operator sends them with each job, and its users cannot change that."""
+    of_flink = {
+        "$internal.flink.version": "v1_20",
+        "blob.server.port": "6124",
+        "env.java.opts.all": "--add-exports=java.base/sun.net.util=ALL-UNNAMED",
+        "execution.target": "kubernetes-session",
+        "execution.shutdown-on-application-finish": "false",
+        "heartbeat.timeout": "50000",
+        "high-availability.type": "kubernetes",
+        "high-availability.storageDir": "s3://flink/ha",
+        "internal.cluster.execution-mode": "NORMAL",
+        "job.autoscaler.enabled": "true",
+        "jobmanager.memory.process.size": "2048m",
+        "kubernetes.cluster-id": "session",
+        "kubernetes.operator.job.upgrade.last-state.max.allowed.checkpoint.age": "5m",
+        "metrics.reporters": "prom",
+        "pipeline.jars": "",
+        "rest.port": "8081",
+        "taskmanager.numberOfTaskSlots": "2",
+        "web.cancel.enable": "false",
+    }
+    of_the_job = {
+        "execution.checkpointing.interval": "10 s",
+        "pipeline.name": "counts",
+        "state.backend.type": "rocksdb",
+        "taskmanager.memory.segment-size": "64 kb",
+        "spark.executor.memory": "2g",
+        "jobmanager.memory.heap.size": "2g",
+        "state.checkpoints.dr": "a typing error, which the job reports",
+    }
+    body = {"flinkConfiguration": of_flink | of_the_job, "jobId": "9" * 32}
+    program = uploaded(service)
+    assert service.ask("POST", f"/v1/jars/{program}/run", body).status == 200
+    assert run_request(service).configuration == {
+        "execution.checkpointing.interval": "10 s",
+        "pipeline.name": "counts",
+        "state.backend": "rocksdb",
+        "taskmanager.memory.segment-size": "64 kb",
+        "spark.executor.memory": "2g",
+        "spark.driver.memory": "2048m",
+        "state.checkpoints.dr": "a typing error, which the job reports",
+    }
 
 
 def test_flinks_driver_for_python_names_the_program_among_its_arguments() -> None:
@@ -242,6 +289,7 @@ def test_a_setting_switches_submission_off(tmp_path: Path) -> None:
         ("é" * 300 + ".py", None),
         ("n" * 300 + ".py", "n" * 97 + ".py"),
         ("..", None),
+        ("job." + "y" * 100, None),
         ("", None),
         ("/", None),
     ],
@@ -329,15 +377,16 @@ def test_an_endless_upload_is_refused_without_keeping_it_in_memory(tmp_path: Pat
         first, _ = multipart("big.zip", b"")
         first = first[: -len("\r\n--XX--\r\n")]
         connection.sendall(b"%x\r\n%s\r\n" % (len(first), first))
-        before = memory()
+        before = most = memory()
         part = b"%x\r\n%s\r\n" % (1 << 20, b"x" * (1 << 20))
         try:
             for _ in range(300):
                 connection.sendall(part)
+                most = max(most, memory())
         except (BrokenPipeError, ConnectionResetError):
             pass
         assert connection.recv(65536).startswith(b"HTTP/1.1 413")
-        assert memory() - before < 64 << 20
+        assert most - before < 64 << 20
         assert leftovers(service) == []
         assert service.get("/health").status == 200
 

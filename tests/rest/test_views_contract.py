@@ -13,6 +13,7 @@ from snapshot_jobs import EXECUTOR, in_every_state
 from penstock.driver.job_snapshot import JobSnapshot
 from penstock.rest.endpoints import ENDPOINTS
 from penstock.rest.views import VIEWS, BadQuery, NotFound
+from penstock.rest.views.shared import ENDED, JOB_STATES
 
 GETS = {endpoint.path: endpoint for endpoint in ENDPOINTS if endpoint.method == "GET"}
 NOT_FROM_SNAPSHOTS = {
@@ -98,6 +99,21 @@ def test_every_answer_has_exactly_the_fields_of_the_contract_for_a_job_in_each_s
         answer = VIEWS[path](job if ":jobid" in path else [job], params, query)
         check_answer("GET", path, msgspec.json.encode(answer), query)
     assert set(VIEWS) - {path for path, _, _ in made} == UNAVAILABLE[state]
+
+
+@pytest.mark.parametrize("state", JOB_STATES)
+def test_a_job_of_which_only_the_records_are_left_has_the_fields_of_the_contract(state):
+    """Its process died before it sent or stored a snapshot, or its records cannot be read."""
+    job = JobSnapshot(
+        id="a" * 32, name="bare", state=state, ended_ms=9 if state in ENDED else -1, reason="Its process died."
+    )
+    paths = [path for path in VIEWS if not {":vertexid", ":taskmanagerid", ":checkpointid"} & set(path.split("/"))]
+    assert len(paths) > 15
+    for path in paths:
+        wanted = {"get": "uptime,numRunningJobs,taskSlotsTotal"}
+        for query in ({}, wanted if "get" in GETS[path].query else {}):
+            answer = VIEWS[path](job if ":jobid" in path else [job], {"jobid": job.id}, query)
+            check_answer("GET", path, msgspec.json.encode(answer), query)
 
 
 def test_a_snapshot_survives_json(snapshots):

@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from rest_contract import check_answer
 from snapshot_jobs import EXECUTOR, WORDS, harness, vertex_id, view
 
+from penstock.datastream import MapFunction, StreamExecutionEnvironment
 from penstock.driver.job_snapshot import JobSnapshot, SubtaskSnapshot, VertexSnapshot
 from penstock.rest.views import VIEWS
+from penstock.testing import JobHarness
 
 FLINKS = {
     "numRecordsIn",
@@ -99,6 +102,52 @@ def test_aggregations_follow_their_definitions(counts):
     assert found["avg"] == pytest.approx(mean)
     deviation = sum(abs(count - mean) for count in counts) / len(counts)
     assert found["skew"] == (pytest.approx(100 * deviation / mean) if mean else 0)
+
+
+class Gauges(MapFunction):
+    """A user function whose gauges have no value that JSON has, as a mean has before its first record."""
+
+    def open(self, runtime_context):
+        metrics = runtime_context.get_metrics_group()
+        for name in ("nan", "inf", "-inf", "1e308", "7"):
+            metrics.gauge(f"g{name}", lambda name=name: float(name))
+        self.sizes = metrics.distribution("sizes")
+
+    def map(self, value):
+        self.sizes.update(float("nan"))
+        return value
+
+
+def test_numbers_that_json_does_not_have_are_left_out():
+    env = StreamExecutionEnvironment.get_execution_environment()
+    words = env.from_collection([]).uid("words").key_by(lambda word: word).map(Gauges()).uid("gauges")
+    with JobHarness(words, parallelism=2, backend="filesystem") as running:
+        running.push(*WORDS).epoch()
+        job = running.snapshot()
+    # A cluster's job sends its snapshot as JSON, and an application's does not.
+    assert msgspec.json.decode(msgspec.json.encode(job), type=JobSnapshot) == job
+    vertex = vertex_id(job, "gauges")
+    names = [each["id"] for each in view("/vertices/:vertexid/subtasks/metrics", job, vertexid=vertex)]
+    query = {"get": ",".join(names)}
+    path = "/jobs/:jobid/vertices/:vertexid/subtasks/metrics"
+    check_answer("GET", path, msgspec.json.encode(VIEWS[path](job, {"vertexid": vertex}, query)), query)
+    found = {each["id"]: each for each in view("/vertices/:vertexid/subtasks/metrics", job, query, vertexid=vertex)}
+    assert {name for name in found if name.startswith("gauges.g")} == {"gauges.g1e308", "gauges.g7"}
+    assert found["gauges.g7"] == {"id": "gauges.g7", "min": 7, "max": 7, "avg": 7, "sum": 14, "skew": 0}
+    assert found["gauges.g1e308"]["max"] == 1e308
+    assert found["gauges.sizes.count"]["sum"] == len(WORDS)
+    assert "gauges.sizes.mean" not in found
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5))
+def test_aggregations_of_all_numbers_are_numbers(values):
+    vertex = VertexSnapshot(
+        id="1" * 32, uid="u", name="u", metrics={"u.gauge": values}, subtasks=[SubtaskSnapshot() for _ in values]
+    )
+    job = JobSnapshot(id="0" * 32, name="job", state="RUNNING", vertices=[vertex])
+    (found,) = view("/vertices/:vertexid/subtasks/metrics", job, {"get": "u.gauge"}, vertexid=vertex.id)
+    assert all(isinstance(each, float) for name, each in found.items() if name != "id")
+    assert (found["min"], found["max"]) == (min(values), max(values))
 
 
 def test_a_jobs_metrics_describe_its_checkpoints(job, snapshot):

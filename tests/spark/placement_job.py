@@ -9,6 +9,7 @@ from os import getpid
 from pathlib import Path
 from typing import Any
 
+from counted_replays import size_of
 from programs import Count, Sum, words
 
 from chaos.processes import below
@@ -18,6 +19,8 @@ from penstock.datastream.connectors import DiscardingSink
 from penstock.driver.epoch_steps import MeasuredEpoch
 from penstock.driver.epochs import EpochDriver
 from penstock.driver.job_observer import JobObserver
+from penstock.state.files import read_changes
+from penstock.state.storage import Storage
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
 PER_EPOCH = 100
@@ -38,11 +41,15 @@ def run(directory: str, phases: list[tuple[int, int]], kill_after: int, epochs: 
             "state.checkpoints.dir": f"{directory}/checkpoints",
             # Relative to each executor's working directory: executors must not share replicas.
             "state.backend.local-dir": "replicas",
+            "spark.executorEnv.PYTHONPATH": str(Path(__file__).parent),
+            "state.backend": "counted_replays:CountingFactory",
+            "state.backend.custom.notes": f"{directory}/notes",
             "execution.checkpointing.interval": "10 ms",
             "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
             "penstock.epoch.max-records": PER_EPOCH,
         }
     )
+    Path(directory, "notes").mkdir()
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(phases[0][1])
     seen: list[dict[str, Any]] = []
@@ -55,7 +62,7 @@ def run(directory: str, phases: list[tuple[int, int]], kill_after: int, epochs: 
             for each in epoch.collected.measured
             if driver.graph.chains[each.chain].level > 0
         }
-        seen.append({"places": places, "alive": executors()})
+        seen.append({"places": places, "alive": executors(), "changed": changed(driver.storage, epoch)})
         completed(self, driver, epoch)
 
     def executors() -> list[str]:
@@ -76,6 +83,13 @@ def run(directory: str, phases: list[tuple[int, int]], kill_after: int, epochs: 
     client = env.execute_async("placed")
     client.result()
     Path(directory, "said.json").write_text(json.dumps({"seen": seen, "restarts": client.restarts()}))
+
+
+def changed(storage: Storage, epoch: MeasuredEpoch) -> int:
+    """Return how many bytes of state an epoch changed."""
+    deltas = [each for operator in epoch.manifest.operators.values() for each in operator.deltas]
+    data = [storage.read(each.name) if each.inline is None else each.inline for each in deltas]
+    return sum(size_of(read_changes(each)) for each in data)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Tasks return to the executors that hold their replicas, also after rescales and the death of an executor."""
 
 import json
+import os
 import subprocess
 import sys
 from itertools import pairwise
@@ -8,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from counted_replays import replayed
 from programs import expected_counts, words
 
 from penstock.testing.snapshots import last_manifest, newest_lineage, read_values
 
+ROOT = Path(__file__).parents[2]
 KILLED, EPOCHS = 200, 240
 MOST_LOST = 0.05
+MOST_REPLAYED = 1.2
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +31,11 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Any:
     }
     program = Path(__file__).with_name("placement_job.py")
     done = subprocess.run(
-        [sys.executable, str(program), json.dumps(parameters)], cwd=directory, capture_output=True, text=True
+        [sys.executable, str(program), json.dumps(parameters)],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return {"directory": directory, **json.loads((directory / "said.json").read_text())}
@@ -53,6 +61,14 @@ class TestAJobOnThreeExecutors:
         assert {len(each["places"]) for each in seen} == {2 * parallelism}
         same, total = returned(seen)
         assert same >= (1 - MOST_LOST) * total
+
+    @pytest.mark.parametrize(("first", "last"), [(6, 100), (106, KILLED - 1)])
+    def test_executors_replay_little_more_than_what_changed(self, said: Any, first: int, last: int) -> None:
+        # What an epoch changes is replayed in the next one.
+        changed = sum(each["changed"] for each in said["seen"][first - 1 : last])
+        applied = sum(size for number, size in replayed(said["directory"] / "notes").items() if first <= number <= last)
+        assert changed > 0
+        assert applied <= MOST_REPLAYED * changed
 
     def test_every_executor_has_the_same_number_of_subtasks(self, said: Any) -> None:
         for epoch in (50, 150, EPOCHS - 1):

@@ -82,3 +82,10 @@ OVERLAY_MEMORY = option(
     "Bytes of changed keyed state that one task keeps in memory. Changes beyond this limit spill to local disk until "
     "the epoch ends.",
 )
+STANDBY_REPLICAS = option(
+    "penstock.state.standby-replicas",
+    Whole(0, 16),
+    "0",
+    "On a cluster: how many further executors follow the state of each subtask, so that one of them takes over without "
+    "a rebuild if its executor dies.",
+)

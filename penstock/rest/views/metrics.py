@@ -6,6 +6,8 @@ of Flink where Flink has the metric, and Penstock's own otherwise.
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -249,6 +251,11 @@ def _skew(values: list[float]) -> float:
     return 100 * sum(abs(value - mean) for value in values) / len(values) / abs(mean) if mean else 0.0
 
 
+def _in_json(value: float) -> float:
+    """Return a number that JSON has: a sum of very large numbers is infinite, and its deviation is NaN."""
+    return 0.0 if math.isnan(value) else max(-sys.float_info.max, min(float(value), sys.float_info.max))
+
+
 def _aggregated(cells: list[dict[str, Number | str]], query: Query) -> Answer:
     wanted, chosen = names(query, "get"), names(query, "agg") or list(_AGGREGATIONS)
     for name in chosen:
@@ -260,5 +267,5 @@ def _aggregated(cells: list[dict[str, Number | str]], query: Query) -> Answer:
     for name in wanted:
         found = [value for values in cells if not isinstance(value := values.get(name, ""), str)]
         if found:
-            answer.append({"id": name} | {each: float(_AGGREGATIONS[each](found)) for each in chosen})
+            answer.append({"id": name} | {each: _in_json(_AGGREGATIONS[each](found)) for each in chosen})
     return answer
