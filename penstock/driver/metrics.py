@@ -19,6 +19,7 @@ from penstock.runtime.metrics import (
     BUFFER_FILL,
     BUFFERS_OUT,
     BYTES_OUT,
+    DEAD_LETTERS,
     EDGE_GROUP,
     RECORDS_IN,
     RECORDS_OUT,
@@ -178,6 +179,8 @@ class MetricTotals:
         chain = self._graph.chains[task.chain]
         head = chain.source_uid if chain.source_uid is not None else chain.operators[0].uid
         counters.add((head, RECORDS_IN), task.subtask, task.records_in)
+        if task.dead_letters:
+            counters.add((head, DEAD_LETTERS), task.subtask, task.dead_letters)
         for sent in task.sent:
             edge = self._graph.edges[sent.edge]
             sender = chain.source_uid if edge.from_operator is None else chain.operators[edge.from_operator].uid

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.runtime.metrics import LATE_RECORDS
 from penstock.runtime.moment import NoTimestamp
 from penstock.runtime.operators import Emit, Operator, method_of
 from penstock.runtime.timers import TimeDomain
@@ -81,7 +82,7 @@ class IntervalJoinOperator(Operator):
         self.call = method_of(self.function, "process_element")
         self.context = JoinContext()
         self.timers = self.overlay.timers[TimeDomain.EVENT_TIME.name]
-        self.dropped = context.get_metrics_group().counter("numLateRecordsDropped")
+        self.dropped = context.get_metrics_group().counter(LATE_RECORDS)
         left, right = (
             self.overlay.register(TimelineDescriptor(name, given.type))
             for name, given in zip(("_left", "_right"), self.inputs, strict=True)

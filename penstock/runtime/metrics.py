@@ -21,11 +21,16 @@ Number = int | float
 
 RECORDS_IN, RECORDS_OUT, BUFFERS_OUT, BYTES_OUT = "numRecordsIn", "numRecordsOut", "numBuffersOut", "numBytesOut"
 BUFFER_FILL = "bufferFill"
+DEAD_LETTERS = "numDeadLetters"
+LATE_RECORDS = "numLateRecordsDropped"
 CREDITS, BACKLOG, BACK_PRESSURE, CAPACITY = "credits", "backlog", "backPressure", "capacity"
 """Flow-control metrics, which the driver measures."""
 EDGE_GROUP = "to"
 """Metrics of the edge from one operator to another are named `operator.to.other.…`."""
-_OURS = {RECORDS_IN, RECORDS_OUT, BUFFERS_OUT, BYTES_OUT, BUFFER_FILL, CREDITS, BACKLOG, BACK_PRESSURE, CAPACITY}
+_OURS = {
+    *(RECORDS_IN, RECORDS_OUT, BUFFERS_OUT, BYTES_OUT, BUFFER_FILL, DEAD_LETTERS),
+    *(CREDITS, BACKLOG, BACK_PRESSURE, CAPACITY),
+}
 
 
 def is_own_metric(name: str) -> bool:
@@ -237,6 +242,8 @@ class TaskMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc
     snapshot_ms: float = 0.0
     """Time to write its state at the end of the epoch."""
     place: WorkerPlace = NOWHERE
+    dead_letters: int = 0
+    """Records that a source could not read; they count as records too."""
 
 
 encode_metrics = msgspec.msgpack.Encoder().encode

@@ -69,6 +69,7 @@ class Task:
         self._exchanges: dict[int, Exchange] = {}
         self._inflow: Inflow | None = None
         self._bytes_in = 0
+        self._dead_letters = 0
         self._source_time = SourceTime(run)
         self.failed = False
 
@@ -125,6 +126,7 @@ class Task:
                 letters: Sequence[Any] = ()
                 if type(batch) is OfSplit:
                     letters = batch.letters
+                    self._dead_letters += len(letters)
                     for letter in letters:
                         moment.timestamp = None
                         run.letters(letter)
@@ -332,6 +334,7 @@ class Task:
             operators=[measured for registry in run.metrics if (measured := registry.measure()) is not None],
             bytes_in=self._bytes_in,
             place=epoch.place,
+            dead_letters=self._dead_letters,
         )
 
     def _tell_place(self, epoch: TaskEpoch, records: int) -> None:

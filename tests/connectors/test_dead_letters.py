@@ -117,6 +117,14 @@ class TestLetters:
         letters.print()
         assert sorted(JobHarness(stream).run()) == [1, 2, 3]
 
+    def test_a_metric_of_the_source_counts_letters(self):
+        stream, letters = read(["1", "x", "2"], ["y", "3"])
+        letters.print()
+        with JobHarness(stream) as job:
+            job.run(1)
+            (count,) = [value for name, value in job.metrics().items() if name.endswith(".numDeadLetters")]
+            assert count == 2
+
     def test_a_letter_shows_invalid_utf_8_as_escapes(self):
         assert DeadLetter("s", "f", "line 1", b"caf\xe9", "not UTF-8").text == "caf\\xe9"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
+from penstock.runtime.metrics import LATE_RECORDS
 from penstock.runtime.moment import NoTimestamp
 from penstock.runtime.operators import Emit, EpochInfo, Operator
 from penstock.runtime.output_tag import OutputTag
@@ -24,8 +25,6 @@ from penstock.state.descriptors import ValueStateDescriptor
 from penstock.state.entries import StateTypeChanged
 from penstock.state.keys import decode_key
 from penstock.state.serializers import Hinted
-
-LATE_RECORDS = "numLateRecordsDropped"
 
 NO_END_TIMERS = ValueStateDescriptor("_no timers at ends", bytes)
 """Always empty. The presence of this state records how the operator's windows were kept."""

@@ -1,0 +1,1 @@
+"""The web page: jobs, checkpoints and state in a browser. Requires `penstock[web]`; see docs/run/web.md."""
