@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from penstock.cli.service_address import command_settings
-from penstock.cli.service_packages import service_packages
+from penstock.cli.service_packages import has_page, service_packages
 from penstock.cli.shipping import Chosen
 from penstock.cli.shown_errors import ShownErrors
 from penstock.common.job_client import JobClient
@@ -17,9 +17,11 @@ from penstock.common.options.service import REST_AUTH
 from penstock.datastream.launch import LaunchContext, launch
 from penstock.datastream.program_runner import run_program
 from penstock.errors import SourceLocation
-from penstock.rest.token_file import token_file
+from penstock.rest.token_file import service_token, token_file
+from penstock.web.login import login_url
 
 if TYPE_CHECKING:
+    from penstock.rest.assembly import AddPage
     from penstock.spark.job import Job
 
 Observe = Callable[["Job", JobClient], Callable[[], None]]
@@ -44,7 +46,7 @@ def run_with_rest(chosen: Chosen, settings: Mapping[str, str], given: list[str] 
         with service_packages():
             from penstock.rest.application_service import served_application
         of_command = command_settings(given)
-        with served_application(of_command) as (gateway, address):
+        with served_application(of_command, page_if_installed()) as (gateway, address):
 
             def observe(job: Job, client: JobClient) -> Callable[[], None]:
                 gateway.attach(job, client)
@@ -52,4 +54,17 @@ def run_with_rest(chosen: Chosen, settings: Mapping[str, str], given: list[str] 
 
             token = f", with the token in {token_file(of_command)}" if REST_AUTH.read(of_command) else ""
             typer.echo(f"REST: {address}{token}", err=True)
+            if has_page():
+                typer.echo(f"Page: {login_url(address, service_token(of_command))}", err=True)
+            else:
+                typer.echo("Without a web page. To add it: pip install 'penstock[web]'", err=True)
             return run_jobs(chosen, settings, observe)
+
+
+def page_if_installed() -> AddPage | None:
+    """Return what adds the page to a service, if its packages are installed."""
+    if not has_page():
+        return None
+    from penstock.web.mount import add_page
+
+    return add_page

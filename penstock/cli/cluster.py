@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from penstock.cli.application import page_if_installed
 from penstock.cli.cluster_jobs import ClusterJobs
 from penstock.cli.jobs import AsJson, progress
 from penstock.cli.overrides import Setting
@@ -26,7 +27,7 @@ from penstock.cli.service_address import (
     service_of,
     service_of_this_host,
 )
-from penstock.cli.service_packages import service_packages
+from penstock.cli.service_packages import has_page, service_packages
 from penstock.cli.shown_errors import ShownErrors
 from penstock.cluster.directory import ClusterDirectory
 from penstock.cluster.launcher import child_environment
@@ -38,7 +39,8 @@ from penstock.errors import PenstockError
 from penstock.rest import contract
 from penstock.rest.client import NotNow, RefusedByService, RestClient, ServiceUnreachable
 from penstock.rest.command_types import ClusterDescription
-from penstock.rest.token_file import token_file
+from penstock.rest.token_file import service_token, token_file
+from penstock.web.login import login_url
 
 cluster_app = typer.Typer(
     name="cluster", help="Start, stop and inspect the service.", no_args_is_help=True, add_completion=False
@@ -80,7 +82,7 @@ def start(
         settings = command_settings(setting)
         run_dispatcher = _dispatcher()
         if foreground:
-            run_dispatcher(settings)
+            run_dispatcher(settings, page=page_if_installed())
             return
         directory = ClusterDirectory.configured(settings)
         directory.create()
@@ -95,6 +97,8 @@ def start(
         typer.echo(json.dumps({"address": address, "directory": str(directory.root)}, indent=2))
         return
     typer.echo(f"The service answers at {address}.")
+    if has_page():
+        typer.echo(f"Page: {login_url(address, service_token(settings))}", err=True)
     if REST_AUTH.read(settings):
         typer.echo(f"Requests need the token in {token_file(settings)}; commands of this user read it.", err=True)
     typer.echo(
@@ -109,7 +113,7 @@ def _start(directory: ClusterDirectory, settings: Mapping[str, str]) -> str:
     with open(directory.log, "ab") as log:
         before = log.tell()
         process = subprocess.Popen(
-            [sys.executable, "-m", "penstock.rest.dispatcher_service"],
+            [sys.executable, "-m", f"penstock.{'web' if has_page() else 'rest'}.dispatcher_service"],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -298,7 +302,7 @@ def _end_of(path: Path, start: int) -> str:
         return "\n".join(file.read().decode(errors="replace").splitlines()[-_LAST_LINES:])
 
 
-def _dispatcher() -> Callable[[Mapping[str, str]], None]:
+def _dispatcher() -> Callable[..., None]:
     """Return the function that runs the service. Raises ServiceNotInstalled."""
     with service_packages():
         from penstock.rest.dispatcher_service import run_dispatcher

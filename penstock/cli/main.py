@@ -35,6 +35,7 @@ from penstock.cli.shipping import (
 from penstock.cli.state import state_app
 from penstock.cli.state_server import state_server
 from penstock.cli.submit import submit
+from penstock.cli.web import web
 from penstock.common.console import console
 from penstock.common.options import configuration_file
 from penstock.common.options.checkpoints import CLAIM_MODE, IGNORE_UNCLAIMED_STATE, RECOVERY_PATH
@@ -164,6 +165,7 @@ app.command()(rescale)
 app.add_typer(state_app)
 app.command(name="state-server")(state_server)
 app.add_typer(cluster_app)
+app.command()(web)
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from penstock.errors import PenstockError
 
@@ -24,3 +25,8 @@ def service_packages() -> Iterator[None]:
             f"The service needs the package {error.name}, which is not installed.",
             fix="pip install 'penstock[service]'",
         ) from None
+
+
+def has_page() -> bool:
+    """Return whether the packages of the web page are installed. Without them, a service has its REST interface."""
+    return find_spec("nicegui") is not None

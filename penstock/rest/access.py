@@ -75,17 +75,9 @@ class AccessRules:
         method = scope.get("method", "GET")
         path = scope["path"]
         acts = _acts(method, path)
-        if headers.hosts != 1:
-            return Refusal(400, "A request needs one Host header.")
-        if not self._is_own(headers.host, scope):
-            return Refusal(
-                403, "The Host header does not name this service. Add the name to rest.allowed-hosts if it should."
-            )
-        if headers.origin is not None and headers.origin.lower().partition(b"://")[2] != headers.host:
-            return Refusal(403, "Pages of another origin cannot use this service.")
-        links = headers.mode == b"navigate" and scope["type"] == "http" and not acts
-        if headers.site not in (None, b"same-origin", b"none") and not links:
-            return Refusal(403, "Pages of another site cannot use this service.")
+        foreign = self._foreign(scope, headers, acts)
+        if foreign is not None:
+            return foreign
         if path in _OPEN_PATHS and not acts:
             return None
         if self._token:
@@ -98,6 +90,24 @@ class AccessRules:
             return Refusal(
                 403, f"A browser needs the header {REQUEST_HEADER} or the content type application/json for actions."
             )
+        return None
+
+    def foreign(self, scope: Scope) -> Refusal | None:
+        """Return why a request or websocket is refused with any token: because of `Host`, `Origin` or its site."""
+        return self._foreign(scope, _read(scope["headers"]), _acts(scope.get("method", "GET"), scope["path"]))
+
+    def _foreign(self, scope: Scope, headers: _Headers, acts: bool) -> Refusal | None:
+        if headers.hosts != 1:
+            return Refusal(400, "A request needs one Host header.")
+        if not self._is_own(headers.host, scope):
+            return Refusal(
+                403, "The Host header does not name this service. Add the name to rest.allowed-hosts if it should."
+            )
+        if headers.origin is not None and headers.origin.lower().partition(b"://")[2] != headers.host:
+            return Refusal(403, "Pages of another origin cannot use this service.")
+        links = headers.mode == b"navigate" and scope["type"] == "http" and not acts
+        if headers.site not in (None, b"same-origin", b"none") and not links:
+            return Refusal(403, "Pages of another site cannot use this service.")
         return None
 
     def _is_own(self, host: bytes, scope: Scope) -> bool:

@@ -132,8 +132,9 @@ class Application:
     """An ASGI application. `stop_streams` ends followed logs and events, which a graceful stop would wait for."""
 
     def __init__(self, service: Service, rules: AccessRules, audit: AuditLog) -> None:
-        self._service = service
-        self._audit = audit
+        self.service = service
+        self.rules = rules
+        self.audit = audit
         self._routes = _routes()
         self._views = ViewCache(service.gateway, VIEWS)
         self._standby = Standby(service.trusted, service.timeout_s)
@@ -144,7 +145,7 @@ class Application:
 
     def stop_streams(self) -> None:
         """End all streams within a second."""
-        self._service.stopping = True
+        self.service.stopping = True
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -156,7 +157,7 @@ class Application:
             scope["path_params"] = parameters
             if _is_action(route):
                 send = self._audited(f"{method} {route.endpoint.path}", scope, send)
-            leader = None if route.endpoint.path in _LOCAL else self._service.gateway.leader()
+            leader = None if route.endpoint.path in _LOCAL else self.service.gateway.leader()
             if leader is not None:
                 await self._standby.forward(leader, scope, receive, send)
                 return
@@ -165,7 +166,7 @@ class Application:
                 await _send(send, route.endpoint.status, body)
                 return
             request = Request(scope, receive)
-            answer = await route.handler(self._service, request)
+            answer = await route.handler(self.service, request)
             response = _response(answer, route.endpoint)
         except Exception as error:
             response = self._failure(error)
@@ -177,7 +178,7 @@ class Application:
         async def audited(message: Message) -> None:
             if message["type"] == "http.response.start":
                 job = scope["path_params"].get("jobid") or scope.get("state", {}).get("job", "")
-                self._audit.write(scope.get("client"), action, job, message["status"])
+                self.audit.write(scope.get("client"), action, job, message["status"])
             await send(message)
 
         return audited
@@ -187,7 +188,7 @@ class Application:
         if isinstance(error, PenstockError):
             status, text = status_of(error), str(error)
             if status >= 500:
-                _log.warning("A request failed: %s", self._service.masking.text(text))
+                _log.warning("A request failed: %s", self.service.masking.text(text))
         elif isinstance(error, NoRoute):
             status, text = HTTPStatus.NOT_FOUND, "This path does not exist. See /penstock/v1/openapi.json."
         elif isinstance(error, WrongMethod):
@@ -200,7 +201,7 @@ class Application:
         if isinstance(error, TooLarge):
             # The rest of the body is not read.
             headers["connection"] = "close"
-        return Response(error_body(self._service.masking, text), status, headers, media_type="application/json")
+        return Response(error_body(self.service.masking, text), status, headers, media_type="application/json")
 
 
 def _routes() -> Routes:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from penstock.cluster.application import ApplicationGateway
 from penstock.cluster.directory import ClusterDirectory
 from penstock.common.options.service import REST_PORT
-from penstock.rest.assembly import rest_server
+from penstock.rest.assembly import AddPage, rest_server
 from penstock.rest.server import CannotListen, RestServer
 
 _PORTS = 20
@@ -22,7 +22,9 @@ _logger = logging.getLogger("penstock")
 
 
 @contextmanager
-def served_application(settings: Mapping[str, str]) -> Iterator[tuple[ApplicationGateway, str]]:
+def served_application(
+    settings: Mapping[str, str], page: AddPage | None = None
+) -> Iterator[tuple[ApplicationGateway, str]]:
     """Serve the jobs of this process. Yield where to attach them, and the address.
 
     Raises CannotListen, TlsRequired, UnusableToken, UnusableClusterDirectory.
@@ -32,7 +34,7 @@ def served_application(settings: Mapping[str, str]) -> Iterator[tuple[Applicatio
     gateway = ApplicationGateway(settings)
 
     def server_with(settings: Mapping[str, str]) -> RestServer:
-        return rest_server(gateway, settings, directory.root / "application")
+        return rest_server(gateway, settings, directory.root / "application", page)
 
     server = server_with(settings) if REST_PORT.key in settings else _on_a_free_port(server_with, settings)
     server.start()

@@ -107,6 +107,12 @@ class RestClient:
         self._tls = tls
         self._timeout_s = timeout_s
 
+    @property
+    def address(self) -> str:
+        """The address of the service, such as http://127.0.0.1:8081."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}"
+
     @classmethod
     def of_settings(cls, settings: Mapping[str, str], *, tls: bool = False) -> RestClient:
         """Return the client of the configured service, with TLS if `tls` or a setting demands it, or beyond loopback.

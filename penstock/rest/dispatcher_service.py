@@ -31,7 +31,7 @@ from penstock.common.options.service import HA_QUORUM, HA_TYPE, LOG_FILES, LOG_S
 from penstock.common.private_file import replace_private
 from penstock.errors import PenstockError
 from penstock.rest.agents import HttpAgents
-from penstock.rest.assembly import rest_server
+from penstock.rest.assembly import AddPage, rest_server
 from penstock.rest.server import raise_descriptor_limit
 from penstock.rest.token_file import cluster_token
 
@@ -39,7 +39,11 @@ _logger = logging.getLogger("penstock")
 
 
 def run_dispatcher(
-    settings: Mapping[str, str], *, keep_log: bool = True, started: Callable[[str], None] = lambda address: None
+    settings: Mapping[str, str],
+    *,
+    keep_log: bool = True,
+    started: Callable[[str], None] = lambda address: None,
+    page: AddPage | None = None,
 ) -> None:
     """Run a Dispatcher and its REST interface until SIGTERM, SIGINT or `DELETE /cluster`. Jobs keep running.
 
@@ -47,6 +51,7 @@ def run_dispatcher(
         settings: The settings of the service.
         keep_log: Whether to write `dispatcher.log`. A process in the background has it as its standard error.
         started: Called with the address of the service once it answers.
+        page: Adds the web page, which is a higher layer.
 
     Raises:
         AlreadyRunning: Another service runs in the same directory.
@@ -61,17 +66,19 @@ def run_dispatcher(
         _keep_log(directory.log, settings, keep_log)
         raise_descriptor_limit()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(directory, settings, started))
+            runner.run(_serve(directory, settings, started, page))
     finally:
         lock.close()
 
 
-async def _serve(directory: ClusterDirectory, settings: Mapping[str, str], started: Callable[[str], None]) -> None:
+async def _serve(
+    directory: ClusterDirectory, settings: Mapping[str, str], started: Callable[[str], None], page: AddPage | None
+) -> None:
     # The token file then has the token that all Dispatchers of the cluster share.
     token = await asyncio.to_thread(cluster_token, settings, directory.storage(settings))
     dispatcher = Dispatcher(settings, HttpAgents(token, REST_TLS_CA.read(settings)))
     # Other Dispatchers and the address file need the port, which the system can choose.
-    server = rest_server(dispatcher, settings, directory.root)
+    server = rest_server(dispatcher, settings, directory.root, page)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, dispatcher.closing.set)
@@ -126,10 +133,11 @@ def _warn_if_out_of_reach(settings: Mapping[str, str], host: str, url: str) -> N
         )
 
 
-def main() -> None:
+def main(page: AddPage | None = None) -> None:
+    """Run a Dispatcher with the settings on standard input."""
     settings = msgspec.json.decode(sys.stdin.buffer.read(), type=dict[str, str])
     try:
-        run_dispatcher(settings, keep_log=False)
+        run_dispatcher(settings, keep_log=False, page=page)
     except PenstockError as error:
         print(short_form(error.with_traceback(None)), file=sys.stderr)
         sys.exit(1)

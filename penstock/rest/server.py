@@ -22,6 +22,8 @@ _MAX_HEADERS = 64 << 10
 _HEADERS_S = 20.0
 """Time for a client to send the headers of a request."""
 _KEEP_ALIVE_S = 75
+_MAX_MESSAGE = 1 << 20
+"""Bytes of one websocket message."""
 _STOP_S = 5
 """Time for open requests to complete when the server stops."""
 _MAX_CONNECTIONS = 800
@@ -66,7 +68,14 @@ class TlsRequired(PenstockError):
 class RestServer:
     """Listens from construction on. Requests wait until `serve` or `start` is called."""
 
-    def __init__(self, app: ASGIApp, settings: Mapping[str, str], on_stop: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: Mapping[str, str],
+        on_stop: Callable[[], None] | None = None,
+        *,
+        websockets: bool = False,
+    ) -> None:
         """Bind the configured address. `on_stop` is called when the server stops, before it waits for open requests.
 
         Raises TlsRequired, CannotListen, BadSetting.
@@ -81,7 +90,8 @@ class RestServer:
             app,
             loop="uvloop",
             http=_BoundedProtocol,
-            ws="none",
+            ws="websockets-sansio" if websockets else "none",
+            ws_max_size=_MAX_MESSAGE,
             log_config=None,
             # Less would log every malformed request of every client.
             log_level="error",

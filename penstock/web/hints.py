@@ -65,12 +65,13 @@ def restarting(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
     """The job restarts now, or has restarted several times recently."""
     recent = [each for each in job.exceptions if job.taken_ms - each.at_ms <= RECENT_MS]
     if job.state in ("RESTARTING", "FAILING"):
+        after = f", after {counted(job.restarts, 'restart')}" if job.restarts else ""
         since = job.state_since_ms.get(job.state, job.taken_ms)
         yield Hint(
             "restarting",
             "error",
-            f"The job has been {job.state.lower()} for {duration(max(0, job.taken_ms - since))}, after "
-            f"{counted(job.restarts, 'restart')}. Cause: {_cause(job) or 'unknown'}",
+            f"The job has been {job.state.lower()} for {duration(max(0, job.taken_ms - since))}{after}. "
+            f"Cause: {_cause(job) or 'unknown'}",
             "Read the traceback under Exceptions. If the same record fails each time, correct the function, or send "
             "such records to a side output.",
             "exceptions",

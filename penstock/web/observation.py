@@ -106,6 +106,10 @@ class Watches:
             watch = self._of[job.id] = known.get(job.id) or Watch()
             watch.observe(job)
 
+    def keep(self, job: JobSnapshot) -> None:
+        """Add the snapshot of one job."""
+        self._of.setdefault(job.id, Watch()).observe(job)
+
     def of(self, job_id: str) -> Watch:
         """Return the watch of a job, which is empty if the job is new."""
         return self._of.get(job_id) or Watch()

@@ -1,0 +1,236 @@
+"""The pages, as NiceGUI serves them. Their contents come from functions of snapshots, and refresh themselves.
+
+Contents replace the HTML of one element, so a refresh of an unchanged page sends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import Request
+from nicegui import ui
+
+from penstock.cluster.gateway import Conflict
+from penstock.common.wall_clock import now_ms
+from penstock.driver.control_messages import MakeSavepoint, Operable, Rescale, Stop
+from penstock.driver.job_snapshot import JobSnapshot
+from penstock.errors import PenstockError
+from penstock.rest.views.shared import ENDED
+from penstock.web.board import Board
+from penstock.web.job_sections import SECTIONS, heading, navigation, vertex_section
+from penstock.web.markup import Markup, join, tag
+from penstock.web.overview import overview
+
+BOARD = "penstock.board"
+"""Where a request has its board."""
+
+
+def _board(request: Request) -> Board:
+    board: Board = request.scope[BOARD]
+    return board
+
+
+def live(render: Callable[[], Markup], every_s: float) -> None:
+    """Show contents and keep them current. An error is shown in their place, and the next refresh tries again."""
+
+    def contents() -> Markup:
+        try:
+            return render()
+        except PenstockError as error:
+            return tag("p", f"{error.statement()} {error.fix or ''}", class_="reason", role="alert")
+
+    shown = ui.html(contents(), sanitize=False).classes("live")
+
+    def refresh() -> None:
+        new = contents()
+        if new != shown.content:
+            shown.set_content(new)
+
+    ui.timer(every_s, refresh)
+
+
+def _frame(board: Board, title: str) -> bool:
+    """Show the top of every page, and return whether this service has the jobs."""
+    ui.page_title(f"{title} · Penstock")
+    top = tag(
+        "header",
+        tag("a", "Skip to the contents", href="#contents", class_="skip"),
+        tag("a", "Penstock", href="/web/", class_="brand"),
+        class_="top",
+    )
+    ui.html(top, sanitize=False)
+    leader = board.elsewhere()
+    if leader:
+        text = f"This Dispatcher stands by. The one that leads is {leader}; open its page instead."
+        ui.html(tag("p", text, class_="reason"), sanitize=False)
+    return not leader
+
+
+@ui.page("/", title="Penstock")
+def show_overview(request: Request) -> None:
+    """Show all jobs."""
+    board = _board(request)
+    if _frame(board, "Jobs"):
+        with ui.element("main").props('id=contents tabindex="-1"'):
+            live(
+                lambda: join(tag("h1", "Jobs"), overview(board.jobs(), board.watches, now_ms())),
+                board.refresh_s,
+            )
+
+
+@ui.page("/jobs/{job_id}", title="Penstock")
+def show_job(request: Request, job_id: str) -> None:
+    """Show the first section of a job."""
+    _job_page(request, job_id, "graph")
+
+
+@ui.page("/jobs/{job_id}/{section}", title="Penstock")
+def show_section(request: Request, job_id: str, section: str, vertex: str = "") -> None:
+    """Show a section of a job."""
+    _job_page(request, job_id, section, vertex)
+
+
+def _job_page(request: Request, job_id: str, section: str, vertex: str = "") -> None:
+    board = _board(request)
+    if not _frame(board, "Job"):
+        return
+    with ui.element("main").props('id=contents tabindex="-1"'):
+        try:
+            job = board.job(job_id)
+        except PenstockError as error:
+            ui.html(
+                join(tag("h1", "No such job"), tag("p", error.statement()), tag("a", "All jobs", href="/web/")),
+                sanitize=False,
+            )
+            return
+        ui.page_title(f"{job.name} · Penstock")
+        live(lambda: heading(board.job(job_id), board.watches.of(job_id), now_ms()), board.refresh_s)
+        _actions(board, job)
+        ui.html(navigation(job, section), sanitize=False)
+        if section not in SECTIONS:
+            ui.html(tag("p", f"Section '{section}' does not exist."), sanitize=False)
+            return
+
+        def contents() -> Markup:
+            job = board.job(job_id)
+            more = vertex_section(job, vertex) if vertex and section == "graph" else None
+            return join(SECTIONS[section](job, board.watches.of(job_id)), more)
+
+        live(contents, board.refresh_s)
+
+
+# -- actions -----------------------------------------------------------------------------------------------------------
+
+
+def _actions(board: Board, job: JobSnapshot) -> None:
+    if job.state in ENDED:
+        return
+    with ui.element("div").classes("actions"):
+        _action(
+            board,
+            job,
+            "Savepoint",
+            "Make a savepoint. The job continues.",
+            lambda directory: MakeSavepoint(directory=directory),
+        )
+        _action(
+            board,
+            job,
+            "Stop",
+            "Make a savepoint and end the job. Windows and timers do not fire.",
+            lambda directory: Stop(directory=directory),
+        )
+        _action(
+            board,
+            job,
+            "Drain",
+            "End the input, which fires all windows and timers, make a savepoint and end the job. The savepoint is "
+            "not meant to be resumed from.",
+            lambda directory: Stop(directory=directory, drain=True),
+        )
+        _rescale(board, job)
+        if board.service.cancel:
+            _cancel(board, job)
+
+
+def _button(text: str, dialog: Any, *, danger: bool = False) -> None:
+    ui.button(text, on_click=dialog.open, color=None).props("flat no-caps").classes("danger" if danger else "")
+
+
+def _action(board: Board, job: JobSnapshot, name: str, text: str, asked: Callable[[str | None], Operable]) -> None:
+    with ui.dialog() as dialog, ui.card().classes("ask"):
+        ui.label(f"{name}: {job.name}").classes("ask-title")
+        ui.label(text)
+        directory = ui.input("Directory (empty: the one that the job is configured with)").props("outlined dense")
+
+        async def go() -> None:
+            dialog.close()
+            await _perform(board, job, name, asked(directory.value.strip() or None))
+
+        _confirm(dialog, name, go)
+    _button(name, dialog)
+
+
+def _rescale(board: Board, job: JobSnapshot) -> None:
+    with ui.dialog() as dialog, ui.card().classes("ask"):
+        ui.label(f"Rescale: {job.name}").classes("ask-title")
+        ui.label(
+            f"The job needs {job.slots.needed} slots now, and {job.slots.available} are available. It continues from "
+            "its last checkpoint with the new parallelism."
+        )
+        wanted = ui.number("Parallelism", value=max(1, job.parallelism), min=1, precision=0).props("outlined dense")
+
+        async def go() -> None:
+            dialog.close()
+            await _perform(board, job, "Rescale", Rescale(parallelism=int(wanted.value or 1)))
+
+        _confirm(dialog, "Rescale", go)
+    _button("Rescale", dialog)
+
+
+def _cancel(board: Board, job: JobSnapshot) -> None:
+    with ui.dialog() as dialog, ui.card().classes("ask"):
+        ui.label(f"Cancel: {job.name}").classes("ask-title")
+        ui.label("End the job without a savepoint. Records since the last checkpoint are not committed.")
+
+        async def go() -> None:
+            dialog.close()
+            try:
+                await board.cancel(job.id)
+            except PenstockError as error:
+                _failed("Cancel", error)
+            else:
+                ui.notify("The job is being cancelled.")
+
+        _confirm(dialog, "Cancel the job", go, danger=True)
+    _button("Cancel", dialog, danger=True)
+
+
+def _confirm(dialog: Any, name: str, go: Callable[[], Any], *, danger: bool = False) -> None:
+    with ui.element("div").classes("ask-buttons"):
+        ui.button("Back", on_click=dialog.close, color=None).props("flat no-caps")
+        ui.button(name, on_click=go, color=None).props("unelevated no-caps").classes("go danger" if danger else "go")
+
+
+async def _perform(board: Board, job: JobSnapshot, name: str, asked: Operable) -> None:
+    waiting = ui.notification(f"{name} is in progress.", spinner=True, timeout=None)
+    try:
+        found = await board.perform(job.id, asked)
+    except PenstockError as error:
+        waiting.dismiss()
+        _failed(name, error)
+        return
+    waiting.dismiss()
+    if found.failure_kind:
+        text = board.service.masking.text(f"{found.failure_kind}: {found.failure}")
+        ui.notify(f"{name} failed. {text}", type="negative", timeout=0, close_button="Close", multi_line=True)
+        return
+    where = f" It is in {found.savepoint}" if found.savepoint else ""
+    ui.notify(f"{name} is complete.{where}", type="positive", timeout=0, close_button="Close", multi_line=True)
+
+
+def _failed(name: str, error: PenstockError) -> None:
+    reason = "not possible now" if isinstance(error, Conflict) else "failed"
+    text = f"{name} {reason}. {error.statement()} {error.fix or ''}"
+    ui.notify(text, type="negative", timeout=0, close_button="Close", multi_line=True)

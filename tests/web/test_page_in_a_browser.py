@@ -1,0 +1,224 @@
+"""The page in Chromium: log in, watch a job, act on it. No request leaves for another host; hostile text never runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+CHROMIUM = shutil.which(os.environ.get("CHROMIUM", "chromium"))
+MISSING = (
+    "NiceGUI is not installed: pip install 'penstock[web]'"
+    if importlib.util.find_spec("nicegui") is None
+    else "No Chromium found: run `make browser`"
+    if CHROMIUM is None
+    else ""
+)
+pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(MISSING) and not os.environ.get("CI"), reason=MISSING)]
+
+JOB = f"{1:032x}"
+# Chromium's own services would look up hosts; root has no sandbox.
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+class Service:
+    """The service in its process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("page_service.py")), str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.login = self.process.stdout.readline().strip()
+        parts = urlsplit(self.login)
+        self.host = parts.netloc
+        self.address = f"{parts.scheme}://{parts.netloc}"
+
+    def change(self, command: str) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{command}\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "done\n"
+
+    def asked(self) -> str:
+        """Return what the gateway was asked so far."""
+        self.change("")
+        self.change("")
+        return (self.folder / "asked").read_text()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    running = Service(tmp_path_factory.mktemp("service") / "folder")
+    yield running
+    assert running.process.stdin is not None
+    running.process.stdin.close()
+    running.process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def session(service: Service, browser: Browser):  # type: ignore[no-untyped-def]
+    """Log in once, and return the cookies."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(service.login)
+    expect(page.get_by_role("heading", name="Jobs").first).to_be_visible()
+    state = context.storage_state()
+    context.close()
+    return state
+
+
+class Visit:
+    """A page in the browser, and what it requested and logged."""
+
+    def __init__(self, page: Page, service: Service) -> None:
+        self.page = page
+        self.service = service
+        self.requests: list[str] = []
+        self.errors: list[str] = []
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("websocket", lambda socket: self.requests.append(socket.url))
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+
+    def open(self, path: str) -> Page:
+        self.page.goto(f"{self.service.address}/web{path}")
+        self.page.locator(".live").first.wait_for()
+        return self.page
+
+
+@pytest.fixture
+def visit(service: Service, browser: Browser, session) -> Iterator[Visit]:  # type: ignore[no-untyped-def]
+    service.change("")
+    context = browser.new_context(storage_state=session)
+    made = Visit(context.new_page(), service)
+    yield made
+    context.close()
+    assert made.errors == []
+    elsewhere = [url for url in made.requests if urlsplit(url).netloc not in ("", service.host)]
+    assert elsewhere == []
+    assert any(url.startswith("ws") for url in made.requests)
+
+
+def test_a_browser_without_a_session_sees_how_to_log_in(service, browser):
+    context = browser.new_context()
+    page = context.new_page()
+    answer = page.goto(f"{service.address}/web/")
+    assert answer.status == 401
+    expect(page.get_by_text("penstock web")).to_be_visible()
+    context.close()
+
+
+def test_the_login_link_works_once(service, browser, session):
+    context = browser.new_context()
+    page = context.new_page()
+    assert page.goto(service.login).status == 401
+    context.close()
+
+
+def test_scripts_cannot_read_the_cookie(visit):
+    assert visit.open("/").evaluate("document.cookie") == ""
+
+
+def test_a_problem_appears_on_the_open_page_and_disappears_with_its_cause(visit, service):
+    page = visit.open("/")
+    expect(page.locator("#problems")).to_contain_text("None found.")
+    service.change("restarting")
+    problem = page.locator(".problems li[data-kind=restarting]")
+    expect(problem).to_contain_text("after 2 restarts", timeout=10_000)
+    expect(problem).to_contain_text("Next:")
+    service.change("")
+    expect(page.locator("#problems")).to_contain_text("None found.", timeout=10_000)
+
+
+def test_the_overview_leads_to_the_graph_and_a_box_to_its_subtasks(visit):
+    page = visit.open("/")
+    page.get_by_role("link", name="job running").click()
+    expect(page.get_by_role("heading", name="job running")).to_be_visible()
+    page.locator("a.vertex").nth(1).click()
+    expect(page.get_by_role("table", name="Subtasks")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    "section", ["graph", "charts", "checkpoints", "exceptions", "configuration", "plan", "executors"]
+)
+def test_every_section_can_be_reached_with_the_keyboard(visit, section):
+    page = visit.open(f"/jobs/{JOB}")
+    link = page.locator(f"#section-{section}")
+    link.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(f"#section-{section}[aria-current=page]")).to_be_visible()
+
+
+def test_hostile_text_is_shown_and_not_run(visit, service):
+    service.change("hostile")
+    for path in ("/", f"/jobs/{JOB}", f"/jobs/{JOB}/exceptions", f"/jobs/{JOB}/configuration"):
+        page = visit.open(path)
+        expect(page.get_by_text("{{ 6 * 7 }}").first).to_be_visible()
+        assert page.locator("img").count() == 0
+        assert page.title() != "stolen"
+
+
+def test_a_savepoint_is_made_after_a_confirmation_and_its_path_is_shown_as_text(visit, service):
+    service.change("savepoint")
+    page = visit.open(f"/jobs/{JOB}")
+    page.get_by_role("button", name="Savepoint").click()
+    assert "MakeSavepoint" not in service.asked()
+    page.get_by_role("dialog").get_by_role("button", name="Savepoint").click()
+    expect(page.get_by_text("/savepoints/<b>one</b>")).to_be_visible(timeout=10_000)
+    assert "MakeSavepoint" in service.asked()
+
+
+def test_a_job_is_cancelled_only_after_a_confirmation(visit, service):
+    page = visit.open(f"/jobs/{JOB}")
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Back").click()
+    assert "'cancel'" not in service.asked()
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel the job").click()
+    expect(page.get_by_text("The job is being cancelled.")).to_be_visible()
+    assert "'cancel'" in service.asked()
+
+
+@pytest.mark.parametrize("width", [360, 1280, 3840])
+def test_no_page_is_wider_than_the_window(visit, width):
+    visit.page.set_viewport_size({"width": width, "height": 900})
+    for path in ("/", f"/jobs/{JOB}", f"/jobs/{JOB}/charts", f"/jobs/{JOB}/checkpoints", f"/jobs/{JOB}/exceptions"):
+        page = visit.open(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+def test_a_refresh_keeps_the_focus(visit, service):
+    page = visit.open("/")
+    page.locator(f"#job-{JOB}").focus()
+    service.change("restarting")
+    expect(page.locator(".problems li")).to_be_visible(timeout=10_000)
+    assert page.evaluate("document.activeElement.id") == f"job-{JOB}"
