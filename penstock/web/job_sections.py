@@ -1,0 +1,312 @@
+"""The sections of a job's page, as functions of its snapshot and recent past."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from penstock.driver.job_snapshot import CheckpointSnapshot, ExceptionSnapshot, JobSnapshot
+from penstock.rest.views.shared import ENDED
+from penstock.web.graph import graph, subtasks
+from penstock.web.hints import hints
+from penstock.web.line_chart import Series, bar_chart, line_chart
+from penstock.web.markup import Child, Markup, job_path, join, moment, table, tag
+from penstock.web.observation import Watch
+from penstock.web.overview import last_checkpoint, problem, state_chip
+from penstock.web.quantities import NONE, counted, duration, number, rate, size, utc
+
+Section = Callable[[JobSnapshot, Watch], Markup]
+_TIMELINES = 12
+"""Checkpoints whose timeline is drawn."""
+
+
+def heading(job: JobSnapshot, watch: Watch, now_ms: int) -> Markup:
+    """Return name, state and facts of a job, and its problems."""
+    ended = job.state in ENDED
+    end = job.ended_ms if ended and job.ended_ms >= 0 else now_ms
+    facts: list[tuple[str, str | Markup]] = [
+        ("Started", moment(job.started_ms, utc(job.started_ms), utc(job.started_ms)) if job.started_ms else NONE),
+        ("Duration", duration(max(0, end - job.started_ms)) if job.started_ms else NONE),
+        ("Restarts", number(job.restarts)),
+        ("Parallelism", number(job.parallelism) if job.parallelism > 0 else NONE),
+        ("Last checkpoint", last_checkpoint(job, now_ms)),
+        ("Job id", tag("code", job.id)),
+    ]
+    found = hints(job, watch)
+    return join(
+        tag("p", tag("a", "All jobs", href="/web/"), class_="crumbs"),
+        tag("h1", job.name, " ", state_chip(job.state)),
+        tag("p", job.reason, class_="reason") if job.reason else None,
+        tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts), class_="facts"),
+        tag("ul", *(problem(hint, job, with_job=False) for hint in found), class_="problems") if found else None,
+    )
+
+
+def navigation(job: JobSnapshot, current: str, extra: tuple[str, ...] = ()) -> Markup:
+    """Return the links to the sections."""
+    links = [
+        tag(
+            "a",
+            name.capitalize(),
+            href=job_path(job.id, name),
+            aria_current="page" if name == current else None,
+            id=f"section-{name}",
+        )
+        for name in (*SECTIONS, *extra)
+    ]
+    return tag("nav", *links, class_="sections", aria_label="Sections of the job")
+
+
+def charts(job: JobSnapshot, watch: Watch) -> Markup:
+    """Return throughput, epochs, state, backlog and watermark lag over time."""
+    epochs = job.recent_epochs
+    moments = list(watch.moments)
+    sources = sorted({uid for each in moments for uid in each.backlog})
+    levels = max((len(epoch.stages_ms) for epoch in epochs), default=1) - 1
+    phases = [*(f"stage {level}" for level in range(levels)), "commit", "other"]
+    bars = [(f"epoch {epoch.number}", _phases(epoch.stages_ms, levels, epoch.duration_ms)) for epoch in epochs[-60:]]
+    lags = [(each.at_ms, float(max(0, each.watermark_lag_ms))) for each in moments if each.watermark_lag_ms is not None]
+    rates = [(epoch.ended_ms, 1000 * epoch.records / epoch.cycle_ms) for epoch in epochs if epoch.cycle_ms > 0]
+    return tag(
+        "div",
+        line_chart("Throughput", [Series("records read", rates)], rate),
+        bar_chart("Epoch duration by phase", bars, phases, duration),
+        line_chart(
+            "State size", [Series("all operators", [(each.ended_ms, each.state_bytes) for each in epochs])], size
+        ),
+        line_chart(
+            "Backlog",
+            [
+                Series(uid, [(each.at_ms, each.backlog[uid]) for each in moments if uid in each.backlog])
+                for uid in sources
+            ],
+            lambda value: f"{number(value)} records",
+        ),
+        line_chart("Watermark lag", [Series("slowest chain", lags)], duration),
+        class_="charts",
+    )
+
+
+def _phases(stages_ms: list[float], levels: int, whole: float) -> list[float]:
+    if not stages_ms:
+        return [0.0] * (levels + 1) + [whole]
+    found = [*stages_ms[:-1], *[0.0] * (levels - len(stages_ms) + 1), stages_ms[-1]]
+    return [*found, max(0.0, whole - sum(found))]
+
+
+def checkpoints(job: JobSnapshot, watch: Watch) -> Markup:
+    """Return the history of checkpoints with their timelines, and the savepoints."""
+    found = job.checkpoints
+    facts = job.checkpointing
+    settings = (
+        f"Every {duration(facts.interval_ms)}, timeout {duration(facts.timeout_ms)}, backend {facts.backend or NONE}, "
+        f"in {facts.storage or 'the memory of the driver'}"
+        if facts.enabled
+        else "Checkpoints are off. Set execution.checkpointing.interval to turn them on."
+    )
+    counts = (
+        f"{number(found.completed)} completed, {number(found.failed)} failed, {number(found.in_progress)} in progress"
+    )
+    restored = found.latest_restored
+    head = ["Checkpoint", "Status", "Triggered", "Duration", "Written", "State", "Acknowledged", "Timeline by chain"]
+    longest = max((each.duration_ms for each in found.history[:_TIMELINES]), default=0)
+    names = {vertex.id: vertex.name for vertex in job.vertices}
+    rows = [
+        [
+            f"{'savepoint ' if each.savepoint else ''}{each.id}",
+            tag("span", each.status.lower().replace("_", " "), class_=f"chip {_CHECKPOINT[each.status]}"),
+            moment(each.triggered_ms, utc(each.triggered_ms), utc(each.triggered_ms)),
+            duration(each.duration_ms),
+            size(each.checkpointed_bytes),
+            size(each.state_bytes),
+            f"{each.acknowledged} of {counted(each.subtasks, 'subtask')}",
+            _timeline(each, names, longest) if place < _TIMELINES else None,
+        ]
+        for place, each in enumerate(found.history)
+    ]
+    savepoints = [each for each in found.history if each.savepoint and each.path]
+    return join(
+        tag("p", settings),
+        tag("p", counts + (f"; resumed from {restored.id} at {utc(restored.restored_ms)}" if restored else "")),
+        tag("h2", "Savepoints") if savepoints else None,
+        tag("ul", *(tag("li", tag("code", each.path)) for each in savepoints), class_="paths") if savepoints else None,
+        tag("h2", "History"),
+        table(head, rows, label="Checkpoints", numeric=frozenset({3, 4, 5}))
+        if rows
+        else tag("p", "No checkpoints yet.", class_="quiet"),
+        _failures(found.history),
+    )
+
+
+_CHECKPOINT = {"COMPLETED": "good", "FAILED": "bad", "IN_PROGRESS": "wait"}
+
+
+def _failures(history: list[CheckpointSnapshot]) -> Markup | None:
+    failed = [each for each in history if each.failure]
+    if not failed:
+        return None
+    items = [tag("li", f"Checkpoint {each.id}: {each.failure}") for each in failed]
+    return join(tag("h2", "Failures"), tag("ul", *items))
+
+
+def _timeline(checkpoint: CheckpointSnapshot, names: dict[str, str], longest: int) -> Markup:
+    """Return one row per chain: waiting for the start, running, and writing its state, on a common scale."""
+    scale = 200 / max(1, longest)
+    rows = []
+    for place, task in enumerate(checkpoint.tasks):
+        delay = min(task.start_delay.max, task.duration_ms)
+        sync = min(task.sync_duration.max, task.duration_ms - delay)
+        running = task.duration_ms - delay - sync
+        x = 0.0
+        title = (
+            f"{names.get(task.vertex, task.vertex)}: waited {duration(delay)} after the trigger, ran "
+            f"{duration(running)}, wrote its state in {duration(sync)}"
+        )
+        parts = [tag("title", title)]
+        for width, style in ((delay, "s5"), (running, "s0"), (sync, "s1")):
+            parts.append(
+                tag("rect", x=f"{x:.1f}", y=place * 9, width=f"{scale * width:.1f}", height=7, class_=f"bar {style}")
+            )
+            x += scale * width
+        rows.append(tag("g", *parts))
+    rest = max(0, checkpoint.duration_ms - max((task.duration_ms for task in checkpoint.tasks), default=0))
+    begin = scale * (checkpoint.duration_ms - rest)
+    published = tag(
+        "rect",
+        tag("title", f"Published and committed in {duration(rest)}"),
+        x=f"{begin:.1f}",
+        y=0,
+        width=f"{scale * rest:.1f}",
+        height=max(7, 9 * len(rows) - 2),
+        class_="bar s2",
+    )
+    height = max(8, 9 * len(rows))
+    return tag(
+        "svg",
+        *rows,
+        published,
+        width=204,
+        height=height,
+        viewBox=f"0 0 204 {height}",
+        role="img",
+        aria_label="Timeline",
+    )
+
+
+def exceptions(job: JobSnapshot, watch: Watch) -> Markup:
+    """Return the failures of the job, newest first."""
+    if not job.exceptions:
+        return tag("p", "The job has not failed.", class_="quiet")
+    dropped = f"{counted(job.exceptions_dropped, 'older failure')} left out." if job.exceptions_dropped else ""
+    items = [_exception(each, place) for place, each in enumerate(reversed(job.exceptions))]
+    strategy = tag("p", f"Restart strategy: {job.restart_strategy}", class_="quiet") if job.restart_strategy else None
+    return join(strategy, *items, tag("p", dropped) if dropped else None)
+
+
+def _exception(each: ExceptionSnapshot, place: int) -> Markup:
+    where = [part for part in (each.task, each.host) if part]
+    attempt = f"attempt {each.attempt}, " if each.attempt else ""
+    return tag(
+        "details",
+        tag(
+            "summary",
+            moment(each.at_ms, utc(each.at_ms), utc(each.at_ms)),
+            f" {attempt}restart {each.restart}: ",
+            tag("b", each.name),
+            f" {each.message}",
+        ),
+        tag("p", "In ", " on ".join(where)) if where else None,
+        tag("pre", each.trace or each.message, tabindex="0"),
+        *(
+            join(tag("h3", f"At the same time: {other.name}"), tag("pre", other.trace or other.message))
+            for other in each.concurrent
+        ),
+        id=f"exception-{each.at_ms}-{place}",
+        open=place == 0,
+        class_="exception",
+    )
+
+
+def configuration(job: JobSnapshot, watch: Watch) -> Markup:
+    """Return the settings of the job."""
+    parts = [
+        table(
+            ["Setting", "Value"],
+            [[tag("code", key), value] for key, value in sorted(job.configuration.items())],
+            label="Settings",
+        )
+    ]
+    if job.parameters:
+        rows = [[tag("code", key), value] for key, value in sorted(job.parameters.items())]
+        parts += [
+            tag("h2", "Parameters of the program"),
+            table(["Parameter", "Value"], rows, label="Parameters"),
+        ]
+    return join(*parts)
+
+
+def plan(job: JobSnapshot, watch: Watch) -> Markup:
+    """Return the operators as text, and the plan as JSON."""
+    lines = []
+    names = {vertex.id: vertex.name for vertex in job.vertices}
+    for vertex in job.vertices:
+        lines.append(f"{vertex.name}  (parallelism {vertex.parallelism})")
+        lines += [f"    {operator.kind}: {operator.name} [uid {operator.uid}]" for operator in vertex.operators]
+        lines += [f"    reads {names.get(each.vertex, each.vertex)} by {each.strategy}" for each in vertex.inputs]
+    try:
+        written = json.dumps(json.loads(job.plan), indent=2, ensure_ascii=False)
+    except ValueError:
+        written = job.plan
+    return join(
+        tag("h2", "Chains"),
+        tag("pre", "\n".join(lines), tabindex="0"),
+        tag("h2", "JSON"),
+        tag("pre", written, tabindex="0", class_="tall"),
+    )
+
+
+def executors(job: JobSnapshot, watch: Watch) -> Markup:
+    """Return the executors of the job."""
+    head = ["Executor", "Address", "Cores", "Slots", "Active tasks", "JVM heap", "Storage memory", "Memory of the host"]
+    rows: list[list[Child]] = [
+        [
+            each.id + (" (excluded by Spark)" if each.excluded else ""),
+            each.address or NONE,
+            each.cores,
+            each.slots,
+            each.active_tasks,
+            f"{size(each.heap_used)} of {size(each.heap_max)}",
+            f"{size(each.storage_memory_used)} of {size(each.storage_memory_max)}",
+            size(each.physical_memory),
+        ]
+        for each in job.executors
+    ]
+    slots = f"The job needs {counted(job.slots.needed, 'slot')}; {job.slots.available} are available."
+    if not rows:
+        return join(tag("p", slots), tag("p", "Spark has reported no executors yet.", class_="quiet"))
+    return join(
+        tag("p", slots),
+        table(head, rows, label="Executors", numeric=frozenset({2, 3, 4, 5, 6, 7})),
+    )
+
+
+def graph_section(job: JobSnapshot, watch: Watch) -> Markup:
+    """Return the graph."""
+    return graph(job)
+
+
+def vertex_section(job: JobSnapshot, vertex_id: str) -> Markup:
+    """Return the details of the chain that the viewer chose."""
+    vertex = next((each for each in job.vertices if each.id == vertex_id), None)
+    return subtasks(vertex) if vertex is not None else tag("p", "The job has no such chain.", class_="quiet")
+
+
+SECTIONS: dict[str, Section] = {
+    "graph": graph_section,
+    "charts": charts,
+    "checkpoints": checkpoints,
+    "exceptions": exceptions,
+    "configuration": configuration,
+    "plan": plan,
+    "executors": executors,
+}
