@@ -7,7 +7,7 @@ import secrets
 from dataclasses import dataclass, field
 
 from penstock.cluster.gateway import NotLeading
-from penstock.common.options.service import WEB_CANCEL
+from penstock.common.options.service import WEB_CANCEL, WEB_STATE
 from penstock.driver.control_messages import Operable
 from penstock.driver.job_snapshot import JobSnapshot, Operation
 from penstock.rest.audit import AuditLog
@@ -27,6 +27,11 @@ class Board:
     service: Service
     audit: AuditLog
     watches: Watches = field(default_factory=Watches)
+
+    @property
+    def shows_state(self) -> bool:
+        """Whether the page can read the state of jobs."""
+        return WEB_STATE.read(self.service.gateway.settings)
 
     @property
     def refresh_s(self) -> float:

@@ -19,8 +19,10 @@ from penstock.errors import PenstockError
 from penstock.rest.views.shared import ENDED
 from penstock.web.board import Board
 from penstock.web.job_sections import SECTIONS, heading, navigation, vertex_section
+from penstock.web.log_page import job_logs
 from penstock.web.markup import Markup, join, tag
 from penstock.web.overview import overview
+from penstock.web.state_page import state_browser
 
 BOARD = "penstock.board"
 """Where a request has its board."""
@@ -107,7 +109,14 @@ def _job_page(request: Request, job_id: str, section: str, vertex: str = "") -> 
         ui.page_title(f"{job.name} · Penstock")
         live(lambda: heading(board.job(job_id), board.watches.of(job_id), now_ms()), board.refresh_s)
         _actions(board, job)
-        ui.html(navigation(job, section), sanitize=False)
+        extra = ("logs", "state") if board.shows_state else ("logs",)
+        ui.html(navigation(job, section, extra), sanitize=False)
+        if section == "state" and board.shows_state:
+            state_browser(board, job)
+            return
+        if section == "logs":
+            job_logs(board, job)
+            return
         if section not in SECTIONS:
             ui.html(tag("p", f"Section '{section}' does not exist."), sanitize=False)
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -17,18 +18,44 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/rest"), str(ROOT / "tests/web")]
 
 from fake_gateway import JOB, FakeGateway, snapshot  # noqa: E402
 
+from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment  # noqa: E402
+from penstock.datastream.state import ValueStateDescriptor  # noqa: E402
 from penstock.driver.job_snapshot import ExceptionSnapshot, Operation  # noqa: E402
 from penstock.rest.assembly import rest_server  # noqa: E402
 from penstock.rest.token_file import service_token  # noqa: E402
+from penstock.state.local_storage import LocalStorage  # noqa: E402
+from penstock.testing import JobHarness  # noqa: E402
 from penstock.web.login import login_url  # noqa: E402
 from penstock.web.mount import add_page  # noqa: E402
 
 HOSTILE = "<img src=x onerror=\"document.title='stolen'\">{{ 6 * 7 }}"
 
 
-def change(gateway: FakeGateway, command: str) -> None:
+class Count(KeyedProcessFunction):
+    """Counts the records of each key."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.seen = runtime_context.get_state(ValueStateDescriptor("seen", int))
+
+    def process_element(self, value: str, ctx: Any) -> Any:
+        self.seen.update((self.seen.value() or 0) + 1)
+        yield value
+
+
+def stored_state(folder: Path) -> str:
+    """Write checkpoints with the counts of words, and return their location."""
+    env = StreamExecutionEnvironment.get_execution_environment()
+    words = env.from_collection([]).uid("words").key_by(lambda word: word).process(Count()).name("count").uid("count")
+    storage = LocalStorage(folder / "checkpoints")
+    with JobHarness(words, backend="filesystem", storage=storage) as job:
+        job.push("river", "lake", "river", HOSTILE).epoch()
+        return job.snapshot().checkpointing.storage
+
+
+def change(gateway: FakeGateway, command: str, storage: str) -> None:
     """Change the cluster."""
     job = snapshot(JOB)
+    job = msgspec.structs.replace(job, checkpointing=msgspec.structs.replace(job.checkpointing, storage=storage))
     if command == "hostile":
         failure = ExceptionSnapshot(name=HOSTILE, message=HOSTILE, trace=HOSTILE, at_ms=job.taken_ms)
         job = msgspec.structs.replace(job, name=HOSTILE, configuration={HOSTILE: HOSTILE}, exceptions=[failure])
@@ -49,12 +76,13 @@ def main() -> None:
         "web.refresh-interval": "1 s",
     }
     gateway = FakeGateway(settings, folder / "logs")
-    change(gateway, "")
+    storage = stored_state(folder)
+    change(gateway, "", storage)
     server = rest_server(gateway, settings, folder, add_page)
     server.start()
     print(login_url(server.address, service_token(settings)), flush=True)
     for line in sys.stdin:
-        change(gateway, line.strip())
+        change(gateway, line.strip(), storage)
         print("done", flush=True)
         # What the page asked for, for the test to read.
         (folder / "asked").write_text(repr(gateway.asked))

@@ -222,3 +222,47 @@ def test_a_refresh_keeps_the_focus(visit, service):
     service.change("restarting")
     expect(page.locator(".problems li")).to_be_visible(timeout=10_000)
     assert page.evaluate("document.activeElement.id") == f"job-{JOB}"
+
+
+def test_a_key_is_looked_up_in_the_newest_checkpoint(visit):
+    page = visit.open(f"/jobs/{JOB}/state")
+    result = page.get_by_role("region", name="Result")
+    expect(result).to_contain_text("Rows 1 to 3, the last one", timeout=15_000)
+    expect(page.get_by_text("Only one checkpoint is retained.")).to_be_visible()
+    page.get_by_label("Key", exact=True).fill("river")
+    page.get_by_role("button", name="Look up").click()
+    expect(result).to_contain_text("Key group")
+    expect(result.locator("code").nth(1)).to_have_text("2")
+    page.get_by_role("button", name="History").click()
+    expect(result).to_contain_text("History of river")
+
+
+def test_a_hostile_key_is_looked_up_and_shown_as_text(visit):
+    page = visit.open(f"/jobs/{JOB}/state")
+    result = page.get_by_role("region", name="Result")
+    expect(result).to_contain_text("{{ 6 * 7 }}", timeout=15_000)
+    assert page.locator("img").count() == 0
+    assert page.title() != "stolen"
+
+
+def test_a_state_is_exported(visit):
+    page = visit.open(f"/jobs/{JOB}/state")
+    expect(page.get_by_role("region", name="Result")).to_contain_text("Rows 1 to 3", timeout=15_000)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export CSV").click()
+    assert sorted(Path(download.value.path()).read_text().splitlines())[-1] == '"river","2"'
+
+
+def test_a_path_without_a_savepoint_is_reported_with_the_next_step(visit):
+    page = visit.open(f"/jobs/{JOB}/state")
+    expect(page.get_by_role("region", name="Result")).to_contain_text("Rows 1 to 3", timeout=15_000)
+    page.get_by_label("Or the path of a savepoint").fill("/nowhere/<i>x</i>")
+    page.get_by_role("button", name="Open").click()
+    expect(page.get_by_role("alert")).to_contain_text("/nowhere/<i>x</i>")
+
+
+def test_a_log_is_shown_and_filtered(visit):
+    page = visit.open(f"/jobs/{JOB}/logs")
+    expect(page.locator("pre")).to_contain_text("first line of job-1.out", timeout=10_000)
+    page.get_by_label("Lines that contain").fill("SECOND")
+    expect(page.locator("pre")).to_have_text("second line of job-1.out", timeout=10_000)

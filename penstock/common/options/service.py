@@ -98,7 +98,8 @@ REST_TIMEOUT = option(
 )
 WEB_REFRESH = option("web.refresh-interval", Length(1), "3 s", "How often clients are asked to poll.")
 WEB_SUBMIT = option("web.submit.enable", Truth(), "true", "`false`: REST accepts no programs.")
-WEB_CANCEL = option("web.cancel.enable", Truth(), "true", "`false`: REST cancels no jobs.")
+WEB_CANCEL = option("web.cancel.enable", Truth(), "true", "`false`: REST and the page cancel no jobs.")
+WEB_STATE = option("web.state.enable", Truth(), "true", "`false`: the page shows no state of jobs.")
 
 HA_TYPE = option(
     "high-availability.type",

@@ -1,0 +1,173 @@
+"""The state browser: choose a moment and a state, look up a key, page through the rows, and export them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from nicegui import ui
+
+from penstock.driver.job_snapshot import JobSnapshot
+from penstock.errors import PenstockError
+from penstock.web import state_reader
+from penstock.web.board import Board
+from penstock.web.markup import Markup, join, tag
+from penstock.web.state_view import history_view, key_view, rows_view
+
+T = TypeVar("T")
+
+_BUSY = tag("p", "Reading …", class_="quiet", role="status")
+
+
+class _Browser:
+    """The controls and results of one viewer."""
+
+    def __init__(self, board: Board, job: JobSnapshot) -> None:
+        self._board = board
+        self._job = job
+        self._offset = 0
+        self._moments: dict[str, str] = {}
+        with ui.element("div").classes("browser"):
+            self._moment = ui.select({}, label="Moment", on_change=self._show_states).props("outlined dense")
+            self._path = ui.input("Or the path of a savepoint").props("outlined dense")
+            ui.button("Open", on_click=self._open_path, color=None).props("outline no-caps")
+        with ui.element("div").classes("browser"):
+            self._state = ui.select({}, label="Operator and state", on_change=self._show_state).props("outlined dense")
+            self._key = ui.input("Key").props("outlined dense").on("keydown.enter", self._look_up)
+            for name, action in (
+                ("Look up", self._look_up),
+                ("History", self._history),
+                ("First rows", self._first),
+                ("Next rows", self._next),
+            ):
+                ui.button(name, on_click=action, color=None).props("outline no-caps")
+        with ui.element("div").classes("browser"):
+            self._search = ui.input("Rows that contain").props("outlined dense").on("keydown.enter", self._first)
+            for form in ("csv", "parquet"):
+                ui.button(f"Export {form.upper()}", on_click=self._export(form), color=None).props("outline no-caps")
+            ui.button("Code for pandas", on_click=self._snippet, color=None).props("outline no-caps")
+        self._note = ui.html("", sanitize=False)
+        self._result = ui.html("", sanitize=False).props('role=region aria-label="Result"')
+
+    async def start(self) -> None:
+        """Show the moments of the job."""
+        found = await self._read(lambda: state_reader.moments(self._job))
+        if found is None:
+            return
+        self._moments = found
+        self._moment.set_options(dict(found), value=next(iter(found), None))
+        note = state_reader.retention_note(found)
+        if not found:
+            note = "The job has no checkpoint that this page can read. Make a savepoint, or set state.checkpoints.dir."
+        self._note.set_content(tag("p", note, class_="quiet") if note else "")
+
+    async def _open_path(self) -> None:
+        path = self._path.value.strip()
+        if path:
+            self._moments[path] = path
+            self._moment.set_options(dict(self._moments), value=path)
+
+    async def _show_states(self) -> None:
+        if self._moment.value is None:
+            return
+        found = await self._read(lambda: state_reader.states(self._snapshot()))
+        if found is None:
+            return
+        options = {
+            f"{each.uid}\n{each.name}": f"{each.operator} · {each.name} ({each.kind})"
+            + (f", lives {each.ttl_ms} ms" if each.ttl_ms is not None else "")
+            for each in found
+        }
+        same = self._state.value if self._state.value in options else next(iter(options), None)
+        self._state.set_options(options, value=same)
+        if same is None:
+            self._show(tag("p", "This moment has no state.", class_="quiet"))
+        else:
+            await self._show_state()
+
+    async def _show_state(self) -> None:
+        if self._state.value is None:
+            return
+        uid, name = self._chosen()
+        found = await self._read(lambda: state_reader.examples(self._snapshot(), uid, name))
+        if found:
+            self._key.props["hint"] = f"For example: {', '.join(each[:40] for each in found)}"
+            self._key.update()
+        await self._first()
+
+    async def _look_up(self) -> None:
+        key = self._key.value
+        uid, name = self._chosen()
+        found = await self._read(lambda: state_reader.look_up(self._snapshot(), uid, name, key, self._job))
+        if found is not None:
+            self._show(key_view(key, found))
+
+    async def _history(self) -> None:
+        key = self._key.value
+        uid, name = self._chosen()
+        found = await self._read(lambda: state_reader.versions(self._job, self._snapshot(), uid, name, key))
+        if found is not None:
+            self._show(history_view(key, found))
+
+    async def _first(self) -> None:
+        self._offset = 0
+        await self._page()
+
+    async def _next(self) -> None:
+        self._offset += state_reader.PAGE_ROWS
+        await self._page()
+
+    async def _page(self) -> None:
+        if self._state.value is None:
+            return
+        uid, name = self._chosen()
+        containing, offset = self._search.value.strip(), self._offset
+        found = await self._read(lambda: state_reader.page_of(self._snapshot(), uid, name, offset, containing))
+        if found is not None:
+            self._show(rows_view(found))
+
+    def _export(self, form: str) -> Callable[[], Any]:
+        async def export() -> None:
+            uid, name = self._chosen()
+            data = await self._read(lambda: state_reader.exported(self._snapshot(), uid, name, form))
+            if data is not None:
+                self._show(tag("p", f"Exported {len(data):,} bytes."))
+                ui.download.content(data, f"state.{form}")
+
+        return export
+
+    def _snippet(self) -> None:
+        if self._state.value is None:
+            return
+        uid, name = self._chosen()
+        self._show(tag("pre", state_reader.snippet(self._job, self._moment.value, uid, name), tabindex="0"))
+
+    def _chosen(self) -> tuple[str, str]:
+        uid, _, name = (self._state.value or "\n").partition("\n")
+        return uid, name
+
+    def _snapshot(self) -> Any:
+        return state_reader.open_moment(self._job, self._moment.value or state_reader.NEWEST)
+
+    async def _read(self, read: Callable[[], T]) -> T | None:
+        """Read in a thread. A failure is shown, with the next step."""
+        self._job = self._board.job(self._job.id)
+        self._show(_BUSY)
+        try:
+            found = await asyncio.to_thread(read)
+        except PenstockError as error:
+            fix = join(tag("b", "Next: "), error.fix) if error.fix else None
+            self._show(tag("p", error.statement(), " ", fix, class_="reason", role="alert"))
+            return None
+        self._show(Markup(""))
+        return found
+
+    def _show(self, contents: Markup) -> None:
+        self._result.set_content(contents)
+
+
+def state_browser(board: Board, job: JobSnapshot) -> None:
+    """Show the state browser of a job."""
+    browser = _Browser(board, job)
+    ui.timer(0, browser.start, once=True)

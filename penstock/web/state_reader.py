@@ -1,0 +1,231 @@
+"""Reads state for the page: from the newest checkpoint of a job, any retained one, or a savepoint.
+
+Functions block, so pages call them in a thread. Values are never unpickled, and no code of the job runs.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from penstock.common.options.checkpoints import CHECKPOINTS_DIRECTORY, RETAINED_CHECKPOINTS
+from penstock.driver.job_snapshot import JobSnapshot
+from penstock.errors import PenstockError
+from penstock.state.key_groups import key_group_of, owner_of
+from penstock.tables.checkpoint import Checkpoint, open_snapshot
+from penstock.tables.contents import KeyedContent
+from penstock.tables.key_history import KeyVersion, history
+from penstock.tables.keys import MixedKeys, canonical
+from penstock.tables.snapshot import Snapshot, StateInfo
+from penstock.tables.table import StateTable
+from penstock.tables.typed_keys import key_from_text
+
+NEWEST = "newest"
+PAGE_ROWS = 50
+MOST_EXPORTED = 100_000
+"""Rows of an export. Larger states are read with the state tables."""
+_MOST_SEARCHED = 1_000_000
+"""Rows that one search reads."""
+
+
+class NoStoredState(PenstockError):
+    """The job has no checkpoint that another process can read.
+
+    Operator action: set `state.checkpoints.dir`, or make a savepoint and enter its path.
+    """
+
+
+class Rows(NamedTuple):
+    """Some rows of a state."""
+
+    rows: list[dict[str, Any]]
+    offset: int
+    more: bool
+    searched: int = 0
+    """Rows that a search has read."""
+
+
+class Owner(NamedTuple):
+    """Where a key's state is."""
+
+    group: int
+    block: int
+    subtask: int | None
+    """None if the job does not run."""
+
+
+class FoundKey(NamedTuple):
+    """The state of one key."""
+
+    rows: list[dict[str, Any]]
+    owner: Owner | None
+    """None for operator state."""
+
+
+def moments(job: JobSnapshot) -> dict[str, str]:
+    """Return the moments whose state can be read, as labels by location, newest first."""
+    found = {NEWEST: "newest checkpoint"} if job.checkpointing.storage else {}
+    if job.checkpointing.storage:
+        try:
+            checkpoints = Checkpoint.list(job.checkpointing.storage)
+        except PenstockError:
+            checkpoints = []
+        for each in reversed(checkpoints):
+            found[f"checkpoint:{each.manifest.id}"] = f"checkpoint {each.manifest.id}"
+    for made in job.checkpoints.history:
+        if made.savepoint and made.path:
+            found[made.path] = f"savepoint {made.path}"
+    if job.savepoint:
+        found.setdefault(job.savepoint, f"savepoint {job.savepoint}")
+    return found
+
+
+def retention_note(found: dict[str, str]) -> str:
+    """Return which setting keeps more checkpoints, if only one is there."""
+    if sum(each.startswith("checkpoint:") for each in found) > 1:
+        return ""
+    return f"Only one checkpoint is retained. Set {RETAINED_CHECKPOINTS.key} to keep more, and compare them here."
+
+
+def open_moment(job: JobSnapshot, moment: str) -> Snapshot:
+    """Open a moment: one of `moments`, or the path of a savepoint or checkpoint. Raises PenstockError."""
+    number = None
+    if moment.startswith("checkpoint:") and moment[11:].isdigit():
+        number = int(moment[11:])
+    elif moment != NEWEST:
+        return open_snapshot(moment)
+    if not job.checkpointing.storage:
+        raise NoStoredState(
+            f"Job '{job.name}' keeps its checkpoints in the memory of its driver.",
+            fix=f"Set {CHECKPOINTS_DIRECTORY.key}, or make a savepoint and enter its path.",
+        )
+    return Checkpoint.load(job.checkpointing.storage, number)
+
+
+def states(snapshot: Snapshot) -> list[StateInfo]:
+    """Return the states of all operators."""
+    return snapshot.states()
+
+
+def examples(snapshot: Snapshot, uid: str, state: str) -> list[str]:
+    """Return a few keys as a viewer types them."""
+    table = snapshot.state(uid, state)
+    if not isinstance(table.content, KeyedContent):
+        return []
+    found: dict[str, None] = {}
+    for row in islice(_rows(table), 50):
+        found[_typed(row.get("key"))] = None
+        if len(found) == 3:
+            break
+    return [*found]
+
+
+def look_up(snapshot: Snapshot, uid: str, state: str, key: str, job: JobSnapshot) -> FoundKey:
+    """Return the state of a key, typed as text. Raises PenstockError if it is not of the type of the keys."""
+    table = snapshot.state(uid, state)
+    wanted = key_from_text(table, key)
+    content = table.content
+    if not isinstance(content, KeyedContent):
+        return FoundKey(table.get(wanted), None)
+    group = key_group_of(canonical(wanted), content.max_parallelism)
+    parallelism = next(
+        (vertex.parallelism for vertex in job.vertices if uid in [operator.uid for operator in vertex.operators]), None
+    )
+    subtask = None if parallelism is None else owner_of(group, parallelism, content.max_parallelism)
+    return FoundKey(table.get(wanted), Owner(group, snapshot.keyed_source(uid).block_of(group), subtask))
+
+
+def page_of(snapshot: Snapshot, uid: str, state: str, offset: int = 0, containing: str = "") -> Rows:
+    """Return a page of the rows, or of those whose text contains something."""
+    searched = 0
+
+    def wanted() -> Iterator[dict[str, Any]]:
+        nonlocal searched
+        for row in islice(_rows(snapshot.state(uid, state)), _MOST_SEARCHED):
+            searched += 1
+            if not containing or containing in as_text(row):
+                yield row
+
+    found = list(islice(wanted(), offset, offset + PAGE_ROWS + 1))
+    return Rows(found[:PAGE_ROWS], offset, len(found) > PAGE_ROWS, searched)
+
+
+def versions(job: JobSnapshot, snapshot: Snapshot, uid: str, state: str, key: str) -> list[KeyVersion]:
+    """Return the state of a key in every retained checkpoint and known savepoint, oldest first."""
+    found = moments(job)
+    paths = [each for each in found if each != NEWEST and not each.startswith("checkpoint:")]
+    if job.checkpointing.storage:
+        paths.insert(0, job.checkpointing.storage)
+    return history(paths, uid, state, key_from_text(snapshot.state(uid, state), key))
+
+
+def exported(snapshot: Snapshot, uid: str, state: str, form: str) -> bytes:
+    """Return a state as Parquet or CSV. Nested values are JSON text in CSV. Raises PenstockError if it is too large."""
+    rows = list(islice(_rows(snapshot.state(uid, state)), MOST_EXPORTED + 1))
+    if len(rows) > MOST_EXPORTED:
+        raise PenstockError(
+            f"State '{state}' of operator '{uid}' has more than {MOST_EXPORTED:,} rows.",
+            fix="Read it with pandas; the page shows the code.",
+        )
+    sink = io.BytesIO()
+    if form == "parquet":
+        table = snapshot.state(uid, state)
+        try:
+            pyarrow.parquet.write_table(table.to_arrow().read_all(), sink)
+        except MixedKeys:
+            table = snapshot.state(uid, state, keys_as_text=True)
+            pyarrow.parquet.write_table(table.to_arrow().read_all(), sink)
+        return sink.getvalue()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: pa.array([_cell(row.get(name)) for row in rows], pa.string()) for name in names}
+    pyarrow.csv.write_csv(pa.table(columns), sink)
+    return sink.getvalue()
+
+
+def snippet(job: JobSnapshot, moment: str, uid: str, state: str) -> str:
+    """Return Python code that reads the state with pandas."""
+    if moment == NEWEST or moment.startswith("checkpoint:"):
+        number = "" if moment == NEWEST else f", {moment[11:]}"
+        kind, path = "Checkpoint", f"{job.checkpointing.storage!r}{number}"
+    else:
+        kind, path = "Savepoint", repr(moment)
+    return f"from penstock.tables import {kind}\n\n{kind}.load({path}).state({uid!r}, {state!r}).to_pandas()"
+
+
+def as_text(value: Any) -> str:
+    """Return a value as JSON; types that JSON lacks as their text."""
+    return msgspec.json.encode(_plain(value), enc_hook=str).decode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return f"0x{value.hex()}"
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _cell(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else as_text(value)
+
+
+def _typed(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    return as_text(list(key.values())) if isinstance(key, dict) else as_text(key).strip('"')
+
+
+def _rows(table: StateTable) -> Iterator[dict[str, Any]]:
+    """Yield the rows, with keys as text if they have several types."""
+    try:
+        yield from table.rows()
+    except MixedKeys:
+        assert isinstance(table.content, KeyedContent)
+        yield from StateTable(table.info, table.content.with_text_keys()).rows()
