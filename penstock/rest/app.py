@@ -82,6 +82,8 @@ _HANDLERS: Mapping[tuple[str, str], Handler] = {
     ("GET", "/taskmanagers/:taskmanagerid/stdout"): log_files.executor_stdout,
     ("GET", "/health"): own_endpoints.health,
     ("GET", "/ready"): own_endpoints.ready,
+    ("GET", "/metrics"): own_endpoints.metrics,
+    ("GET", "/jobs/:jobid/metrics/prometheus"): own_endpoints.job_metrics,
     ("POST", "/penstock/v1/savepoints/inspect"): savepoints.inspect,
     ("POST", "/penstock/v1/savepoints/diff"): savepoints.diff,
     ("POST", "/penstock/v1/jars/:jarid/dry-run"): programs.dry_run,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,10 +13,12 @@ from starlette.responses import Response, StreamingResponse
 
 from penstock.cluster.gateway import Event
 from penstock.common.json_text import to_json
+from penstock.driver.job_snapshot import JobSnapshot
 from penstock.rest import contract
 from penstock.rest.command_endpoints import COMMAND_ENDPOINTS
 from penstock.rest.endpoints import Endpoint, Nothing
 from penstock.rest.errors import BadRequest
+from penstock.rest.prometheus import MEDIA_TYPE, exposition
 from penstock.rest.savepoints import DifferenceDescription, DiffRequest, InspectRequest, SavepointDescription
 from penstock.rest.service import Service
 
@@ -47,6 +50,8 @@ OWN_ENDPOINTS: tuple[Endpoint, ...] = (
     *COMMAND_ENDPOINTS,
 )
 TEXT_ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint("GET", "/metrics", TEXT),
+    Endpoint("GET", "/jobs/:jobid/metrics/prometheus", TEXT),
     Endpoint("GET", "/jobmanager/log", TEXT),
     Endpoint("GET", "/jobmanager/stdout", TEXT),
     Endpoint("GET", "/jobmanager/logs/:name", TEXT),
@@ -111,3 +116,18 @@ async def _read(service: Service, after: int, queue: asyncio.Queue[Event]) -> No
 
 def _one_line(text: str) -> bytes:
     return " ".join(text.split()).encode()
+
+
+async def metrics(service: Service, request: Request) -> Response:
+    """GET /metrics: all jobs, for Prometheus."""
+    return _exposition([*service.gateway.jobs()])
+
+
+async def job_metrics(service: Service, request: Request) -> Response:
+    """GET /jobs/:jobid/metrics/prometheus."""
+    return _exposition([service.gateway.job(request.path_params["jobid"])])
+
+
+def _exposition(jobs: list[JobSnapshot]) -> Response:
+    headers = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
+    return Response(exposition(jobs, socket.gethostname()), headers=headers, media_type=MEDIA_TYPE)

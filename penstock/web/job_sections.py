@@ -131,6 +131,7 @@ def checkpoints(job: JobSnapshot, watch: Watch) -> Markup:
         tag("h2", "Savepoints") if savepoints else None,
         tag("ul", *(tag("li", tag("code", each.path)) for each in savepoints), class_="paths") if savepoints else None,
         tag("h2", "History"),
+        _timeline_legend() if rows else None,
         table(head, rows, label="Checkpoints", numeric=frozenset({3, 4, 5}))
         if rows
         else tag("p", "No checkpoints yet.", class_="quiet"),
@@ -139,6 +140,16 @@ def checkpoints(job: JobSnapshot, watch: Watch) -> Markup:
 
 
 _CHECKPOINT = {"COMPLETED": "good", "FAILED": "bad", "IN_PROGRESS": "wait"}
+
+
+def _timeline_legend() -> Markup:
+    parts = [
+        ("s5", "waiting for the start of the stage"),
+        ("s0", "aligning channels and processing"),
+        ("s1", "writing state"),
+        ("s2", "publishing and committing"),
+    ]
+    return tag("p", *(tag("span", tag("i", class_=f"swatch {style}"), text) for style, text in parts), class_="legend")
 
 
 def _failures(history: list[CheckpointSnapshot]) -> Markup | None:

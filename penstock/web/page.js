@@ -20,6 +20,7 @@
   };
   document.addEventListener('DOMContentLoaded', () => {
     restore();
+    document.querySelector('.sections [aria-current]')?.scrollIntoView({ inline: 'center', block: 'nearest' });
     new MutationObserver(restore).observe(document.body, { childList: true, subtree: true });
   });
 })();

@@ -74,7 +74,7 @@ def show_overview(request: Request) -> None:
     """Show all jobs."""
     board = _board(request)
     if _frame(board, "Jobs"):
-        with ui.element("main").props('id=contents tabindex="-1"'):
+        with ui.element("div").props('id=contents tabindex="-1"'):
             live(
                 lambda: join(tag("h1", "Jobs"), overview(board.jobs(), board.watches, now_ms())),
                 board.refresh_s,
@@ -97,7 +97,7 @@ def _job_page(request: Request, job_id: str, section: str, vertex: str = "") -> 
     board = _board(request)
     if not _frame(board, "Job"):
         return
-    with ui.element("main").props('id=contents tabindex="-1"'):
+    with ui.element("div").props('id=contents tabindex="-1"'):
         try:
             job = board.job(job_id)
         except PenstockError as error:

@@ -30,23 +30,21 @@ class _Browser:
         self._moments: dict[str, str] = {}
         with ui.element("div").classes("browser"):
             self._moment = ui.select({}, label="Moment", on_change=self._show_states).props("outlined dense")
-            self._path = ui.input("Or the path of a savepoint").props("outlined dense")
-            ui.button("Open", on_click=self._open_path, color=None).props("outline no-caps")
+            self._path = ui.input("Or the path of a savepoint").props("outlined dense").classes("wide")
+            _button("Open", self._open_path)
         with ui.element("div").classes("browser"):
             self._state = ui.select({}, label="Operator and state", on_change=self._show_state).props("outlined dense")
             self._key = ui.input("Key").props("outlined dense").on("keydown.enter", self._look_up)
-            for name, action in (
-                ("Look up", self._look_up),
-                ("History", self._history),
-                ("First rows", self._first),
-                ("Next rows", self._next),
-            ):
-                ui.button(name, on_click=action, color=None).props("outline no-caps")
+            _button("Look up", self._look_up)
+            _button("History", self._history)
+        self._examples = ui.html("", sanitize=False)
         with ui.element("div").classes("browser"):
             self._search = ui.input("Rows that contain").props("outlined dense").on("keydown.enter", self._first)
-            for form in ("csv", "parquet"):
-                ui.button(f"Export {form.upper()}", on_click=self._export(form), color=None).props("outline no-caps")
-            ui.button("Code for pandas", on_click=self._snippet, color=None).props("outline no-caps")
+            _button("First rows", self._first)
+            _button("Next rows", self._next)
+            _button("Export CSV", self._export("csv"))
+            _button("Export Parquet", self._export("parquet"))
+            _button("Code for pandas", self._snippet)
         self._note = ui.html("", sanitize=False)
         self._result = ui.html("", sanitize=False).props('role=region aria-label="Result"')
 
@@ -91,9 +89,8 @@ class _Browser:
             return
         uid, name = self._chosen()
         found = await self._read(lambda: state_reader.examples(self._snapshot(), uid, name))
-        if found:
-            self._key.props["hint"] = f"For example: {', '.join(each[:40] for each in found)}"
-            self._key.update()
+        shown = [join(" ", tag("code", each[:60])) for each in found or ()]
+        self._examples.set_content(tag("p", "Keys, for example:", *shown, class_="quiet") if shown else "")
         await self._first()
 
     async def _look_up(self) -> None:
@@ -165,6 +162,10 @@ class _Browser:
 
     def _show(self, contents: Markup) -> None:
         self._result.set_content(contents)
+
+
+def _button(name: str, action: Callable[[], Any]) -> None:
+    ui.button(name, on_click=action, color=None).props("flat no-caps")
 
 
 def state_browser(board: Board, job: JobSnapshot) -> None:

@@ -96,10 +96,15 @@ _SUBTASK: dict[str, Callable[[SubtaskSnapshot], Number]] = {
 }
 
 
+def values_of_task(measured: SubtaskSnapshot) -> dict[str, Number]:
+    """Return the metrics of a subtask's task, by name."""
+    return {name: read(measured) for name, read in _SUBTASK.items()}
+
+
 def values_of_subtask(vertex: VertexSnapshot, number: int) -> dict[str, Number | str]:
     """Return the metrics of a subtask, by name: of its task, and of its operators as `<operator name>.<metric>`."""
     measured = vertex.subtasks[number]
-    values: dict[str, Number | str] = {name: read(measured) for name, read in _SUBTASK.items()}
+    values: dict[str, Number | str] = {**values_of_task(measured)}
     values["isBackPressured"] = str(measured.backpressured > 0.5).lower()
     for name, cells in _by_operator_name(vertex):
         value = cells[number]
