@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,29 +9,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from browsing import CHROMIUM, FLAGS, needs_browser
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-CHROMIUM = shutil.which(os.environ.get("CHROMIUM", "chromium"))
-MISSING = (
-    "NiceGUI is not installed: pip install 'penstock[web]'"
-    if importlib.util.find_spec("nicegui") is None
-    else "No Chromium found: run `make browser`"
-    if CHROMIUM is None
-    else ""
-)
-pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(MISSING) and not os.environ.get("CI"), reason=MISSING)]
+pytestmark = [pytest.mark.long, needs_browser]
 
 JOB = f"{1:032x}"
-# Chromium's own services would look up hosts; root has no sandbox.
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
 
 
 class Service:
