@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 from pathlib import Path
 
@@ -9,6 +11,8 @@ import pytest
 from browsing import CHROMIUM, FLAGS, needs_browser
 from playwright.sync_api import expect, sync_playwright
 from service_host import ServiceHost
+
+from penstock.cluster.service_lock import holder_of, is_held
 
 pytestmark = [pytest.mark.long, pytest.mark.slow, needs_browser]
 
@@ -25,11 +29,13 @@ def test_an_open_page_survives_the_death_of_the_dispatcher(tmp_path: Path) -> No
             page = browser.new_page()
             page.goto(host.said("web"))
             expect(page.get_by_text("No jobs.")).to_be_visible()
-            host.kill()
-            assert host.run("cluster", "start").returncode == 0
+            holder = holder_of(host.cluster / "lock")
+            assert holder is not None
+            os.kill(holder.pid, signal.SIGKILL)
+            host.until(lambda: not is_held(host.cluster / "lock"))
             # The browser connects again by itself, with the session it has.
             with page.expect_response(lambda answer: answer.url.endswith("/web/") and answer.ok, timeout=60_000):
-                pass
+                assert host.run("cluster", "start").returncode == 0
             expect(page.get_by_text("No jobs.")).to_be_visible(timeout=30_000)
             browser.close()
     finally:
