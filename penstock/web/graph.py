@@ -8,6 +8,8 @@ from penstock.web.markup import Child, Markup, job_path, join, table, tag
 from penstock.web.quantities import NONE, byte_rate, duration, number, rate, share, size, utc
 
 _MARGIN = 12
+_LABEL, _STRAIGHT = 16, 130
+"""Height and width of the label of an edge."""
 _LONGEST = 30
 """Characters of a line in a box."""
 
@@ -20,12 +22,19 @@ def graph(job: JobSnapshot) -> Markup:
         [Node(vertex.id, [each.vertex for each in vertex.inputs], len(vertex.operators)) for vertex in job.vertices]
     )
     by_id = {vertex.id: vertex for vertex in job.vertices}
-    edges = [
-        _edge(by_id[each.vertex], vertex, each, placed.boxes)
-        for vertex in job.vertices
-        for each in vertex.inputs
-        if each.vertex in by_id
-    ]
+    edges = []
+    for vertex in job.vertices:
+        box = placed.boxes[vertex.id]
+        # From top to bottom, so that the edges of one chain do not cross.
+        inputs = sorted(
+            (each for each in vertex.inputs if each.vertex in by_id), key=lambda each: placed.boxes[each.vertex].y
+        )
+        # Labels need space.
+        labelled = box.height >= _LABEL * (len(inputs) + 1)
+        for place, each in enumerate(inputs):
+            start = placed.boxes[each.vertex]
+            ends = (start.x + WIDTH, start.middle, box.x, box.entry(place, len(inputs)))
+            edges.append(_edge(by_id[each.vertex], vertex, each, ends, labelled))
     boxes = [_box(job, vertex, placed.boxes[vertex.id]) for vertex in job.vertices]
     drawing = tag(
         "svg",
@@ -89,21 +98,23 @@ def _box(job: JobSnapshot, vertex: VertexSnapshot, box: Box) -> Markup:
     )
 
 
-def _edge(source: VertexSnapshot, target: VertexSnapshot, edge: VertexInput, boxes: dict[str, Box]) -> Markup:
-    start, end = boxes[source.id], boxes[target.id]
-    x1, y1, x2, y2 = start.x + WIDTH, start.middle, end.x, end.middle
-    bend = (x2 - x1) // 2
+def _edge(
+    source: VertexSnapshot, target: VertexSnapshot, edge: VertexInput, ends: tuple[int, int, int, int], labelled: bool
+) -> Markup:
+    x1, y1, x2, y2 = ends
+    # Straight below its label, and a curve before.
+    flat = max(x1, x2 - _STRAIGHT)
+    middle = (x1 + flat) // 2
     records = sum(each.records_out_rate for each in source.subtasks)
     data = sum(each.bytes_out_rate for each in source.subtasks)
     # Next to the target, where the edges of one source have separated.
-    at = x2 - 62
+    label = tag("text", f"{number(records)} rec/s · {byte_rate(data)}", x=x2 - 12, y=y2 - 5, text_anchor="end")
     return tag(
         "g",
         tag("title", f"{source.name} to {target.name}: {edge.strategy}, {rate(records)}, {byte_rate(data)}"),
-        tag("path", d=f"M{x1},{y1} C{x1 + bend},{y1} {x2 - bend},{y2} {x2},{y2}"),
+        tag("path", d=f"M{x1},{y1} C{middle},{y1} {middle},{y2} {flat},{y2} L{x2},{y2}"),
         tag("path", d=f"M{x2 - 7},{y2 - 4} L{x2},{y2} L{x2 - 7},{y2 + 4} Z", class_="head"),
-        tag("text", f"{number(records)} rec/s", x=at, y=y2 - 7, text_anchor="middle"),
-        tag("text", byte_rate(data), x=at, y=y2 + 17, text_anchor="middle"),
+        label if labelled else None,
         class_="edge",
     )
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 WIDTH = 230
 """Of a box."""
-_GAP_X, _GAP_Y = 130, 26
+_GAP_X, _GAP_Y = 190, 26
 _HEAD, _LINE = 46, 17
 MOST_LINES = 5
 """Operators that a box lists. Further ones are counted."""
@@ -31,8 +31,12 @@ class Box(NamedTuple):
 
     @property
     def middle(self) -> int:
-        """The height at which edges begin and end."""
+        """The height at which edges begin."""
         return self.y + self.height // 2
+
+    def entry(self, place: int, of: int) -> int:
+        """Return the height at which one of several edges ends."""
+        return self.y + self.height * (place + 1) // (of + 1)
 
 
 class Layout(NamedTuple):

@@ -108,19 +108,19 @@ def checkpoints(job: JobSnapshot, watch: Watch) -> Markup:
         f"{number(found.completed)} completed, {number(found.failed)} failed, {number(found.in_progress)} in progress"
     )
     restored = found.latest_restored
-    head = ["Checkpoint", "Status", "Triggered", "Duration", "Written", "State", "Acknowledged", "Timeline by chain"]
+    head = ["Checkpoint", "Status", "Duration", "Timeline by chain", "Written", "State", "Acknowledged", "Triggered"]
     longest = max((each.duration_ms for each in found.history[:_TIMELINES]), default=0)
     names = {vertex.id: vertex.name for vertex in job.vertices}
     rows = [
         [
             f"{'savepoint ' if each.savepoint else ''}{each.id}",
             tag("span", each.status.lower().replace("_", " "), class_=f"chip {_CHECKPOINT[each.status]}"),
-            moment(each.triggered_ms, utc(each.triggered_ms), utc(each.triggered_ms)),
             duration(each.duration_ms),
+            _timeline(each, names, longest) if place < _TIMELINES else None,
             size(each.checkpointed_bytes),
             size(each.state_bytes),
             f"{each.acknowledged} of {counted(each.subtasks, 'subtask')}",
-            _timeline(each, names, longest) if place < _TIMELINES else None,
+            moment(each.triggered_ms, utc(each.triggered_ms), utc(each.triggered_ms)),
         ]
         for place, each in enumerate(found.history)
     ]
@@ -132,7 +132,7 @@ def checkpoints(job: JobSnapshot, watch: Watch) -> Markup:
         tag("ul", *(tag("li", tag("code", each.path)) for each in savepoints), class_="paths") if savepoints else None,
         tag("h2", "History"),
         _timeline_legend() if rows else None,
-        table(head, rows, label="Checkpoints", numeric=frozenset({3, 4, 5}))
+        table(head, rows, label="Checkpoints", numeric=frozenset({2, 4, 5}))
         if rows
         else tag("p", "No checkpoints yet.", class_="quiet"),
         _failures(found.history),
@@ -163,6 +163,9 @@ def _failures(history: list[CheckpointSnapshot]) -> Markup | None:
 def _timeline(checkpoint: CheckpointSnapshot, names: dict[str, str], longest: int) -> Markup:
     """Return one row per chain: waiting for the start, running, and writing its state, on a common scale."""
     scale = 200 / max(1, longest)
+    # Many chains share the height of eight.
+    step = min(9.0, 72 / max(1, len(checkpoint.tasks)))
+    thick = max(1.0, step - 2)
     rows = []
     for place, task in enumerate(checkpoint.tasks):
         delay = min(task.start_delay.max, task.duration_ms)
@@ -175,8 +178,11 @@ def _timeline(checkpoint: CheckpointSnapshot, names: dict[str, str], longest: in
         )
         parts = [tag("title", title)]
         for width, style in ((delay, "s5"), (running, "s0"), (sync, "s1")):
+            place_x, long = f"{x:.1f}", f"{scale * width:.1f}"
             parts.append(
-                tag("rect", x=f"{x:.1f}", y=place * 9, width=f"{scale * width:.1f}", height=7, class_=f"bar {style}")
+                tag(
+                    "rect", x=place_x, y=f"{place * step:.1f}", width=long, height=f"{thick:.1f}", class_=f"bar {style}"
+                )
             )
             x += scale * width
         rows.append(tag("g", *parts))
@@ -188,10 +194,10 @@ def _timeline(checkpoint: CheckpointSnapshot, names: dict[str, str], longest: in
         x=f"{begin:.1f}",
         y=0,
         width=f"{scale * rest:.1f}",
-        height=max(7, 9 * len(rows) - 2),
+        height=max(7, round(step * len(rows)) - 2),
         class_="bar s2",
     )
-    height = max(8, 9 * len(rows))
+    height = max(8, round(step * len(rows)))
     return tag(
         "svg",
         *rows,

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/rest"), str(ROOT / "tests/web")]
 
 from fake_gateway import JOB, FakeGateway, snapshot  # noqa: E402
+from large_jobs import many_jobs, wide_job  # noqa: E402
 
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment  # noqa: E402
 from penstock.datastream.state import ValueStateDescriptor  # noqa: E402
@@ -64,7 +65,13 @@ def change(gateway: FakeGateway, command: str, storage: str) -> None:
         job = msgspec.structs.replace(job, state="RESTARTING", state_since_ms=since, restarts=2)
     elif command == "savepoint":
         gateway.result = Operation(trigger_id="1" * 32, done=True, savepoint="/savepoints/<b>one</b>")
+    elif command.startswith("wide"):
+        job = msgspec.structs.replace(
+            wide_job(JOB, chains=int(command.split()[1])), checkpointing=job.checkpointing, started_ms=job.started_ms
+        )
     gateway.by_id = {JOB: job}
+    if command.startswith("many"):
+        gateway.by_id = {each.id: each for each in many_jobs(int(command.split()[1]))}
 
 
 def main() -> None:
