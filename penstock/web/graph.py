@@ -25,7 +25,7 @@ def graph(job: JobSnapshot) -> Markup:
     edges = []
     for vertex in job.vertices:
         box = placed.boxes[vertex.id]
-        # From top to bottom, so that the edges of one chain do not cross.
+        # From top to bottom: edges of one chain then do not cross.
         inputs = sorted(
             (each for each in vertex.inputs if each.vertex in by_id), key=lambda each: placed.boxes[each.vertex].y
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -246,3 +247,54 @@ def test_a_log_is_shown_and_filtered(visit):
     expect(page.locator("pre")).to_contain_text("first line of job-1.out", timeout=10_000)
     page.get_by_label("Lines that contain").fill("SECOND")
     expect(page.locator("pre")).to_have_text("second line of job-1.out", timeout=10_000)
+
+
+CONTRASTS = """() => {
+  const parse = text => { const [r, g, b, a = 1] = text.match(/[0-9.]+/g).map(Number); return [r, g, b, a]; };
+  const light = ([r, g, b]) => {
+    const [x, y, z] = [r, g, b].map(v => v / 255).map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+  };
+  const behind = each => {
+    for (let at = each; at; at = at.parentElement) {
+      const color = parse(getComputedStyle(at).backgroundColor);
+      if (color[3] > 0.99) return color;
+    }
+    return [255, 255, 255, 1];
+  };
+  const found = [];
+  const texts = '.chip, .quiet, a, td, th, dt, dd, p, h1, h2, .severity, .what, .next, .q-btn, summary, figcaption';
+  for (const each of document.querySelectorAll(texts)) {
+    if (!each.textContent.trim() || !each.checkVisibility() || each.closest('svg') || each.matches('.skip')) continue;
+    const [one, other] = [light(parse(getComputedStyle(each).color)), light(behind(each))].sort((a, b) => b - a);
+    const ratio = (one + 0.05) / (other + 0.05);
+    const name = each.className || each.tagName;
+    if (ratio < 4.5) found.push(`${name}: ${each.textContent.slice(0, 30)} ${ratio.toFixed(1)}`);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_text_has_enough_contrast_in_light_and_dark(visit, service, scheme, width):
+    """The screenshots in docs/run come from here: set PENSTOCK_SCREENSHOTS to a directory."""
+    visit.page.emulate_media(color_scheme=scheme)
+    visit.page.set_viewport_size({"width": width, "height": 800})
+    for command, section in (
+        ("restarting", ""),
+        ("wide 9", f"jobs/{JOB}/graph"),
+        ("wide 9", f"jobs/{JOB}/charts"),
+        ("wide 9", f"jobs/{JOB}/checkpoints"),
+        ("wide 9", f"jobs/{JOB}/exceptions"),
+        ("wide 9", f"jobs/{JOB}/state"),
+    ):
+        service.change(command)
+        page = visit.open(f"/{section}")
+        if section.endswith("state"):
+            expect(page.get_by_role("region", name="Result")).to_contain_text("Rows 1 to 3", timeout=15_000)
+        assert page.evaluate(CONTRASTS) == [], section
+        folder = os.environ.get("PENSTOCK_SCREENSHOTS")
+        if folder:
+            name = section.rpartition("/")[2] or "overview"
+            page.screenshot(path=Path(folder) / f"web-{name}-{width}-{scheme}.png")
