@@ -19,7 +19,7 @@ BASE ?= HEAD~1
 LINE ?= keys-100000
 PAIRS ?= 5
 
-.PHONY: help install run test test-plain test-spark test-long coverage lint format bench bench-batch bench-state bench-savepoint bench-tables bench-query bench-io bench-service bench-scale bench-cluster bench-standbys bench-pairs chaos soak fuzz compatibility reference graph docs clean java browser
+.PHONY: help install run test test-plain test-spark test-long coverage lint format bench bench-batch bench-state bench-savepoint bench-tables bench-query bench-io bench-service bench-web bench-scale bench-cluster bench-standbys bench-pairs chaos soak fuzz compatibility reference graph docs clean java browser
 
 help:
 	@echo 'make install   set up $(VENV), and Java if it is missing'
@@ -39,6 +39,7 @@ help:
 	@echo 'make soak      run a job for many short epochs and check that memory and disk use do not grow; EPOCHS=5000 CHECK=1'
 	@echo 'make bench-io  measure the cost of file and PostgreSQL sinks'
 	@echo 'make bench-service  measure a service with 50 jobs that 200 clients poll'
+	@echo 'make bench-web  measure the page in a browser: an overview of 500 jobs, and a job with 60 chains'
 	@echo 'make bench-scale  measure how the cost of the driver grows with a job, without Spark'
 	@echo 'make bench-cluster  compare the count on two executors with the count in one process, in interleaved pairs; PAIRS=5'
 	@echo 'make bench-standbys  measure the first epochs after the loss of an executor, with and without standby replicas'
@@ -108,6 +109,9 @@ bench-io: $(STAMP)
 
 bench-service: $(STAMP)
 	$(PY) -m bench.service $(if $(CHECK),--check)
+
+bench-web: $(STAMP) | browser
+	$(PY) -m bench.web $(if $(CHECK),--check) $(ARGS)
 
 bench-scale: $(STAMP)
 	$(PY) -m bench.scale $(if $(CHECK),--check) $(ARGS)

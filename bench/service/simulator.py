@@ -1,8 +1,8 @@
 """`python -m bench.service.simulator`: JobManagers without jobs, behind the protocol that real ones speak.
 
 One process claims all jobs, opens a control point for each, and sends snapshots of a job with 5 vertices of 4 subtasks
-that has run for 70 epochs. Every snapshot differs from the one before: an epoch per second. It runs until the end of
-its standard input.
+that has run for 70 epochs. A fourth argument is the number of vertices after the source. Every snapshot differs from
+the one before: an epoch per second. It runs until the end of its standard input.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from penstock.testing import JobHarness
 STAGES, SUBTASKS, EPOCHS = 4, 4, 70
 
 
-def typical_snapshot() -> JobSnapshot:
-    """Return the snapshot of a running job with 5 vertices and full histories."""
+def typical_snapshot(stages: int = STAGES) -> JobSnapshot:
+    """Return the snapshot of a running job with a source, that many further vertices, and full histories."""
     env = StreamExecutionEnvironment.get_execution_environment(Configuration())
     stream = env.from_collection([]).name("numbers").uid("numbers")
-    for stage in range(STAGES):
+    for stage in range(stages):
         stream = stream.key_by(lambda n: n).reduce(lambda a, b: a + b).name(f"sum {stage}").uid(f"sum-{stage}")
     with JobHarness(stream, parallelism=SUBTASKS, backend="memory") as job:
         for _ in range(EPOCHS):
@@ -86,7 +86,7 @@ def main() -> None:
     root, control, count = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     records = Records(LocalStorage(root))
     control.mkdir(mode=0o700, parents=True, exist_ok=True)
-    typical = typical_snapshot()
+    typical = typical_snapshot(int(sys.argv[4]) if len(sys.argv) > 4 else STAGES)
     jobs = [SimulatedJob(records, control, typical, number) for number in range(count)]
     print(msgspec.json.encode([job.id for job in jobs]).decode(), flush=True)
     sys.stdin.read()

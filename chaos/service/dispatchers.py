@@ -30,9 +30,17 @@ class DispatcherProcess:
     """One Dispatcher. Order of calls: `start`, then `kill` or `stop` and `start` again any number of times."""
 
     def __init__(
-        self, settings: Mapping[str, str], environment: Mapping[str, str] | None = None, host: str = ""
+        self,
+        settings: Mapping[str, str],
+        environment: Mapping[str, str] | None = None,
+        host: str = "",
+        module: str = "penstock.rest.dispatcher_service",
     ) -> None:
-        """With `host`, it and its jobs run under this host name, in their own UTS namespace. That needs root."""
+        """With `host`, it and its jobs run under this host name, in their own UTS namespace. That needs root.
+
+        `module` is the program: that of `penstock.web` has the page.
+        """
+        self._module = module
         self.settings = dict(settings)
         self._host = host
         self.directory = Path(settings["cluster.dir"])
@@ -60,7 +68,7 @@ class DispatcherProcess:
         paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
-                [*self._on_host(), sys.executable, "-m", "penstock.rest.dispatcher_service"],
+                [*self._on_host(), sys.executable, "-m", self._module],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

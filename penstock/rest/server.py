@@ -92,6 +92,8 @@ class RestServer:
             http=_BoundedProtocol,
             ws="websockets-sansio" if websockets else "none",
             ws_max_size=_MAX_MESSAGE,
+            # Compression costs more than the transfer within a host or a data center.
+            ws_per_message_deflate=False,
             log_config=None,
             # Less would log every malformed request of every client.
             log_level="error",

@@ -90,10 +90,9 @@ def main() -> None:
     print(login_url(server.address, service_token(settings)), flush=True)
     for line in sys.stdin:
         change(gateway, line.strip(), storage)
-        print("done", flush=True)
         # What the page asked for, for the test to read.
         (folder / "asked").write_text(repr(gateway.asked))
-    (folder / "asked").write_text(repr(gateway.asked))
+        print("done", flush=True)
     server.stop()
 
 

@@ -61,6 +61,13 @@ def test_a_standby_names_the_leader(make):
     assert board.elsewhere() == "http://other:8081"
 
 
+def test_viewers_share_the_contents_of_the_overview(make):
+    board = make()
+    first = board.overview()
+    board.service.gateway.failure = AssertionError("the jobs are read again")
+    assert board.overview() is first
+
+
 def test_the_watch_of_an_ended_and_forgotten_job_is_dropped(make):
     board = make()
     board.jobs()

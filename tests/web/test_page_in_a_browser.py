@@ -45,7 +45,6 @@ class Service:
     def asked(self) -> str:
         """Return what the gateway was asked so far."""
         self.change("")
-        self.change("")
         return (self.folder / "asked").read_text()
 
 
