@@ -6,15 +6,19 @@ import asyncio
 import secrets
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from penstock.cluster.gateway import NotLeading
-from penstock.common.options.service import WEB_CANCEL, WEB_STATE
+from penstock.cluster.gateway import NotLeading, RunRequest, StoredProgram
+from penstock.common.options.service import WEB_CANCEL, WEB_STATE, WEB_SUBMIT
 from penstock.common.wall_clock import now_ms
 from penstock.driver.control_messages import Operable
 from penstock.driver.job_snapshot import JobSnapshot, Operation
 from penstock.rest.audit import AuditLog
-from penstock.rest.errors import Forbidden
+from penstock.rest.bodies import location
+from penstock.rest.errors import BadRequest, Forbidden
 from penstock.rest.job_actions import ended
+from penstock.rest.job_settings import settings_of_job
+from penstock.rest.program_arguments import split_arguments
 from penstock.rest.service import Service
 from penstock.rest.views.shared import ENDED
 from penstock.web.markup import Markup
@@ -98,5 +102,55 @@ class Board:
         await self.service.gateway.cancel(self.service.gateway.job(job_id).id)
         self._record("Cancel", job_id)
 
+    @property
+    def accepts_programs(self) -> bool:
+        """Whether the page has a form to submit a program."""
+        return self.service.submit and not self.service.gateway.state().application
+
+    async def upload(self, name: str, file: Path) -> StoredProgram:
+        """Store a program. Raises Forbidden, BadProgram."""
+        self._check_submit()
+        stored = await self.service.gateway.upload(name, file)
+        self._record("Upload", "")
+        return stored
+
+    async def submit(
+        self, program: str, arguments: str, settings: str, savepoint: str, *, dry_run: bool = False
+    ) -> str:
+        """Run a stored program and return the id of its job; with `dry_run` only compare it with the savepoint.
+
+        Raises Forbidden, BadRequest, UnknownProgram, BadProgram, Conflict.
+        """
+        self._check_submit()
+        savepoint = savepoint.strip()
+        if dry_run and not savepoint:
+            raise BadRequest("A dry run compares the program with a savepoint.", fix="Enter the path of one.")
+        request = RunRequest(
+            program=program,
+            arguments=split_arguments(arguments),
+            configuration=settings_of_job(parsed_settings(settings)),
+            savepoint=location("savepoint path", savepoint) if savepoint else "",
+        )
+        if dry_run:
+            return await self.service.gateway.dry_run(request)
+        job = await self.service.gateway.run(request)
+        self._record("Run", job)
+        return job
+
+    def _check_submit(self) -> None:
+        if not self.service.submit:
+            raise Forbidden(f"This service accepts no programs, because {WEB_SUBMIT.key} is false.")
+
     def _record(self, action: str, job_id: str) -> None:
         self.audit.write(None, f"page: {action.lower()}", job_id, 202)
+
+
+def parsed_settings(text: str) -> dict[str, str]:
+    """Return settings that are written one per line, as `key: value`. Raises BadRequest."""
+    found = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        key, colon, value = line.partition(":")
+        if not colon or not key.strip():
+            raise BadRequest(f"The setting '{line}' is not of the form 'key: value'.")
+        found[key.strip()] = value.strip()
+    return found

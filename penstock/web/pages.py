@@ -22,6 +22,7 @@ from penstock.web.job_sections import SECTIONS, heading, navigation, vertex_sect
 from penstock.web.log_page import job_logs
 from penstock.web.markup import Markup, join, tag
 from penstock.web.state_page import state_browser
+from penstock.web.submit_page import submit_form
 
 BOARD = "penstock.board"
 """Where a request has its board."""
@@ -74,8 +75,23 @@ def show_overview(request: Request) -> None:
     board = _board(request)
     if _frame(board, "Jobs"):
         with ui.element("div").props('id=contents tabindex="-1"'):
-            ui.html(tag("h1", "Jobs"), sanitize=False)
+            link = tag("p", tag("a", "Submit a program", href="/web/submit")) if board.accepts_programs else None
+            ui.html(join(tag("h1", "Jobs"), link), sanitize=False)
             live(board.overview, board.refresh_s)
+
+
+@ui.page("/submit", title="Penstock")
+def show_submission(request: Request) -> None:
+    """Show the form to submit a program."""
+    board = _board(request)
+    if _frame(board, "Submit a program"):
+        with ui.element("div").props('id=contents tabindex="-1"'):
+            back = tag("p", tag("a", "All jobs", href="/web/"), class_="crumbs")
+            ui.html(join(back, tag("h1", "Submit a program")), sanitize=False).classes("live")
+            if board.accepts_programs:
+                submit_form(board)
+            else:
+                ui.html(tag("p", "This service accepts no programs.", class_="reason"), sanitize=False)
 
 
 @ui.page("/jobs/{job_id}", title="Penstock")

@@ -6,11 +6,11 @@ import json
 import pytest
 from fake_gateway import JOB, JOBS, FakeGateway
 
-from penstock.cluster.gateway import Conflict
+from penstock.cluster.gateway import ClusterState, Conflict
 from penstock.driver.control_messages import MakeSavepoint
 from penstock.driver.job_snapshot import Operation
 from penstock.rest.audit import AuditLog
-from penstock.rest.errors import Forbidden
+from penstock.rest.errors import BadRequest, Forbidden
 from penstock.rest.service import service_of
 from penstock.web.board import Board
 
@@ -48,6 +48,51 @@ def test_cancelling_can_be_turned_off(make):
     board = make()
     asyncio.run(board.cancel(JOB))
     assert board.service.gateway.asked == [("cancel", JOB)]
+
+
+def test_a_program_is_stored_and_submitted_with_its_settings(make, tmp_path):
+    board = make()
+    (tmp_path / "job.py").write_text("program")
+    stored = asyncio.run(board.upload("job.py", tmp_path / "job.py"))
+    settings = "parallelism.default: 3\n\n state.checkpoints.dir: s3://bucket/a:b "
+    job = asyncio.run(board.submit(stored.id, "--from 'a b'", settings, " /saved "))
+    assert job == "c" * 32
+    ((kind, request),) = board.service.gateway.asked
+    assert kind == "run"
+    assert request.arguments == ["--from", "a b"]
+    assert request.configuration == {"parallelism.default": "3", "state.checkpoints.dir": "s3://bucket/a:b"}
+    assert request.savepoint == "/saved"
+
+
+def test_a_dry_run_starts_nothing_and_needs_a_savepoint(make, tmp_path):
+    board = make()
+    (tmp_path / "job.py").write_text("program")
+    stored = asyncio.run(board.upload("job.py", tmp_path / "job.py"))
+    assert json.loads(asyncio.run(board.submit(stored.id, "", "", "/saved", dry_run=True)))["would_start"]
+    assert [each[0] for each in board.service.gateway.asked] == ["dry_run"]
+    with pytest.raises(BadRequest, match="savepoint"):
+        asyncio.run(board.submit(stored.id, "", "", "", dry_run=True))
+
+
+@pytest.mark.parametrize(
+    ("settings", "savepoint"), [("no colon", ""), (": 3", ""), ("", "relative/path"), ("rest.port: 1", "")]
+)
+def test_bad_settings_and_paths_are_refused(make, settings, savepoint):
+    with pytest.raises(BadRequest):
+        asyncio.run(make().submit("p", "", settings, savepoint))
+
+
+def test_submitting_can_be_turned_off_and_an_application_takes_no_programs(make, tmp_path):
+    board = make(web_submit_enable="false")
+    assert not board.accepts_programs
+    with pytest.raises(Forbidden, match=r"web\.submit\.enable"):
+        asyncio.run(board.upload("job.py", tmp_path))
+    with pytest.raises(Forbidden):
+        asyncio.run(board.submit("p", "", "", ""))
+    board = make()
+    assert board.accepts_programs
+    board.service.gateway.cluster = ClusterState(leading=True, ready=True, application=True)
+    assert not board.accepts_programs
 
 
 def test_state_can_be_turned_off(make):

@@ -297,3 +297,17 @@ def test_text_has_enough_contrast_in_light_and_dark(visit, service, scheme, widt
         if folder:
             name = section.rpartition("/")[2] or "overview"
             page.screenshot(path=Path(folder) / f"web-{name}-{width}-{scheme}.png")
+
+
+def test_a_program_is_uploaded_and_submitted(visit, service, tmp_path):
+    (tmp_path / "<b>job.py").write_text("program")
+    page = visit.open("/submit")
+    page.get_by_role("button", name="Submit").click()
+    expect(page.get_by_role("alert")).to_have_text("Choose a program first.")
+    page.locator("input[type=file]").set_input_files(tmp_path / "<b>job.py")
+    expect(page.get_by_text("It does not run yet.")).to_be_visible()
+    assert "('run'" not in service.asked()
+    page.get_by_label("Settings, one per line: key: value").fill("parallelism.default: 3")
+    page.get_by_role("button", name="Submit").click()
+    expect(page.get_by_role("link", name="c" * 32)).to_be_visible()
+    assert "'parallelism.default': '3'" in service.asked()
