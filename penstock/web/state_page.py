@@ -10,6 +10,7 @@ from nicegui import ui
 
 from penstock.driver.job_snapshot import JobSnapshot
 from penstock.errors import PenstockError
+from penstock.tables.snapshot import Snapshot
 from penstock.web import state_reader
 from penstock.web.board import Board
 from penstock.web.markup import Markup, join, tag
@@ -69,7 +70,7 @@ class _Browser:
     async def _show_states(self) -> None:
         if self._moment.value is None:
             return
-        found = await self._read(lambda: state_reader.states(self._snapshot()))
+        found = await self._read(lambda: self._of_moment(lambda snapshot: state_reader.states(snapshot)))
         if found is None:
             return
         options = {
@@ -88,7 +89,7 @@ class _Browser:
         if self._state.value is None:
             return
         uid, name = self._chosen()
-        found = await self._read(lambda: state_reader.examples(self._snapshot(), uid, name))
+        found = await self._read(lambda: self._of_moment(lambda snapshot: state_reader.examples(snapshot, uid, name)))
         shown = [join(" ", tag("code", each[:60])) for each in found or ()]
         self._examples.set_content(tag("p", "Keys, for example:", *shown, class_="quiet") if shown else "")
         await self._first()
@@ -96,14 +97,18 @@ class _Browser:
     async def _look_up(self) -> None:
         key = self._key.value
         uid, name = self._chosen()
-        found = await self._read(lambda: state_reader.look_up(self._snapshot(), uid, name, key, self._job))
+        found = await self._read(
+            lambda: self._of_moment(lambda snapshot: state_reader.look_up(snapshot, uid, name, key, self._job))
+        )
         if found is not None:
             self._show(key_view(key, found))
 
     async def _history(self) -> None:
         key = self._key.value
         uid, name = self._chosen()
-        found = await self._read(lambda: state_reader.versions(self._job, self._snapshot(), uid, name, key))
+        found = await self._read(
+            lambda: self._of_moment(lambda snapshot: state_reader.versions(self._job, snapshot, uid, name, key))
+        )
         if found is not None:
             self._show(history_view(key, found))
 
@@ -120,14 +125,18 @@ class _Browser:
             return
         uid, name = self._chosen()
         containing, offset = self._search.value.strip(), self._offset
-        found = await self._read(lambda: state_reader.page_of(self._snapshot(), uid, name, offset, containing))
+        found = await self._read(
+            lambda: self._of_moment(lambda snapshot: state_reader.page_of(snapshot, uid, name, offset, containing))
+        )
         if found is not None:
             self._show(rows_view(found))
 
     def _export(self, form: str) -> Callable[[], Any]:
         async def export() -> None:
             uid, name = self._chosen()
-            data = await self._read(lambda: state_reader.exported(self._snapshot(), uid, name, form))
+            data = await self._read(
+                lambda: self._of_moment(lambda snapshot: state_reader.exported(snapshot, uid, name, form))
+            )
             if data is not None:
                 self._show(tag("p", f"Exported {len(data):,} bytes."))
                 ui.download.content(data, f"state.{form}")
@@ -144,8 +153,8 @@ class _Browser:
         uid, _, name = (self._state.value or "\n").partition("\n")
         return uid, name
 
-    def _snapshot(self) -> Any:
-        return state_reader.open_moment(self._job, self._moment.value or state_reader.NEWEST)
+    def _of_moment(self, read: Callable[[Snapshot], T]) -> T:
+        return state_reader.read_moment(self._job, self._moment.value or state_reader.NEWEST, read)
 
     async def _read(self, read: Callable[[], T]) -> T | None:
         """Read in a thread. A failure is shown, with the next step."""

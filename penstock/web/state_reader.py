@@ -6,9 +6,9 @@ Functions block, so pages call them in a thread. Values are never unpickled, and
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -19,6 +19,7 @@ from penstock.common.options.checkpoints import CHECKPOINTS_DIRECTORY, RETAINED_
 from penstock.driver.job_snapshot import JobSnapshot
 from penstock.errors import PenstockError
 from penstock.state.key_groups import key_group_of, owner_of
+from penstock.state.storage import MissingObject
 from penstock.tables.checkpoint import Checkpoint, open_snapshot
 from penstock.tables.contents import KeyedContent
 from penstock.tables.key_history import KeyVersion, history
@@ -27,7 +28,10 @@ from penstock.tables.snapshot import Snapshot, StateInfo
 from penstock.tables.table import StateTable
 from penstock.tables.typed_keys import key_from_text
 
+T = TypeVar("T")
+
 NEWEST = "newest"
+_ATTEMPTS = 8
 PAGE_ROWS = 50
 MOST_EXPORTED = 100_000
 """Rows of an export. Larger states are read with the state tables."""
@@ -107,6 +111,30 @@ def open_moment(job: JobSnapshot, moment: str) -> Snapshot:
             fix=f"Set {CHECKPOINTS_DIRECTORY.key}, or make a savepoint and enter its path.",
         )
     return Checkpoint.load(job.checkpointing.storage, number)
+
+
+def read_moment(job: JobSnapshot, moment: str, read: Callable[[Snapshot], T]) -> T:
+    """Open a moment and read it; again if the job removed the checkpoint in the meantime. Raises PenstockError.
+
+    The files of a removed checkpoint can look like an empty state.
+    """
+    for _ in range(_ATTEMPTS):
+        snapshot = open_moment(job, moment)
+        try:
+            found = read(snapshot)
+        except MissingObject:
+            continue
+        if not isinstance(snapshot, Checkpoint) or snapshot.manifest.id in _readable(job, moment):
+            return found
+    raise NoStoredState(
+        f"Job '{job.name}' removed the checkpoint while the page read it.",
+        fix=f"Try again, or set {RETAINED_CHECKPOINTS.key} to keep more checkpoints.",
+    )
+
+
+def _readable(job: JobSnapshot, moment: str) -> set[int]:
+    of_job = moment == NEWEST or moment.startswith("checkpoint:")
+    return {each.manifest.id for each in Checkpoint.list(job.checkpointing.storage if of_job else moment)}
 
 
 def states(snapshot: Snapshot) -> list[StateInfo]:

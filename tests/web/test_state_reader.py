@@ -52,6 +52,30 @@ def test_a_key_is_found_with_its_owner_and_equals_the_state_table(job, tmp_path)
     assert "<code>2</code>" in html
 
 
+def test_a_checkpoint_that_is_removed_while_it_is_read_is_read_again(job, monkeypatch):
+    job.push("a").epoch()
+    snapshot, answers = job.snapshot(), [set(), {1}]
+    monkeypatch.setattr(state_reader, "_readable", lambda job, moment: answers.pop(0))
+    rows = state_reader.read_moment(snapshot, NEWEST, lambda opened: opened.state("count", "seen").get("a"))
+    assert [row["value"] for row in rows] == [1]
+    assert answers == []
+
+
+def test_a_checkpoint_that_is_always_removed_names_the_setting_that_keeps_more(job, monkeypatch):
+    job.push("a").epoch()
+    monkeypatch.setattr(state_reader, "_readable", lambda job, moment: set())
+    with pytest.raises(PenstockError, match="removed the checkpoint") as caught:
+        state_reader.read_moment(job.snapshot(), NEWEST, lambda opened: None)
+    assert "execution.checkpointing.num-retained" in caught.value.fix
+
+
+def test_a_checkpoint_that_is_there_is_read_once(job):
+    job.push("a").epoch()
+    read = []
+    state_reader.read_moment(job.snapshot(), NEWEST, lambda opened: read.append(opened.manifest.id))
+    assert read == [1]
+
+
 def test_a_key_without_a_value_is_reported_as_such(job):
     job.push("a").epoch()
     snapshot = job.snapshot()
