@@ -19,7 +19,7 @@ BASE ?= HEAD~1
 LINE ?= keys-100000
 PAIRS ?= 5
 
-.PHONY: help install run test test-plain test-spark test-long coverage lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-service bench-scale bench-cluster bench-standbys bench-pairs chaos soak fuzz compatibility reference graph docs clean java browser
+.PHONY: help install run test test-plain test-spark test-long coverage lint format bench bench-batch bench-state bench-savepoint bench-tables bench-query bench-io bench-service bench-scale bench-cluster bench-standbys bench-pairs chaos soak fuzz compatibility reference graph docs clean java browser
 
 help:
 	@echo 'make install   set up $(VENV), and Java if it is missing'
@@ -34,6 +34,7 @@ help:
 	@echo 'make bench-state  measure the cost of growing state: ten million keys, recovery, memory'
 	@echo 'make bench-savepoint  measure the cost of savepoints and rescaling for a running job'
 	@echo 'make bench-tables  read a million keys into pandas and Arrow'
+	@echo 'make bench-query  read the state of a running job with a million keys through the proxy'
 	@echo 'make chaos     kill and damage a running job, or with SERVICE=1 a cluster, and check its results; KILLS=20 SEED=7 BACKEND=filesystem ENDS=files'
 	@echo 'make soak      run a job for many short epochs and check that memory and disk use do not grow; EPOCHS=5000 CHECK=1'
 	@echo 'make bench-io  measure the cost of file and PostgreSQL sinks'
@@ -98,6 +99,9 @@ bench-batch: $(STAMP)
 
 bench-tables: $(STAMP)
 	$(PY) -m bench.tables $(if $(CHECK),--check)
+
+bench-query: $(STAMP)
+	$(PY) -m bench.query $(if $(CHECK),--check)
 
 bench-io: $(STAMP)
 	$(PY) -m bench.io $(if $(CHECK),--check)

@@ -39,6 +39,7 @@ TOPICS = {
     "The service": ("cluster.", "rest."),
     "Spark": ("spark.",),
     "State as tables": ("tables.",),
+    "Queryable state": ("query.", "driver.queryable"),
     "Testing": ("testing.",),
 }
 """By heading, what the modules of its errors begin with below `penstock.`."""

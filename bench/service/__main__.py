@@ -24,9 +24,10 @@ from rich.console import Console
 
 from bench.rows import Rows
 from chaos.service.dispatchers import DispatcherProcess
+from penstock.common.tokens import read_token
 from penstock.rest.client import NotNow, RestClient, ServiceUnreachable
 from penstock.rest.contract import JarRunResponseBody, MultipleJobsDetails
-from penstock.rest.token_file import read_token, token_file
+from penstock.rest.token_file import token_file
 
 P99_MS = 200.0
 CPU_BAR = 0.3

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from penstock.common.tokens import read_token
 from penstock.rest.client import RestClient
-from penstock.rest.token_file import read_token, token_file
+from penstock.rest.token_file import token_file
 
 _START_S = 60.0
 _ROOT = Path(__file__).resolve().parent.parent.parent

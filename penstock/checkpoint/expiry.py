@@ -21,6 +21,12 @@ def kept_by_compaction(manifest: Manifest, uid: str) -> Callable[[bytes, bytes],
     return None if snapshot is None else compaction_filter(snapshot.ttl, manifest.timestamp, _watermark(manifest, uid))
 
 
+def visible_at(manifest: Manifest, uid: str) -> Expiry:
+    """Return the entries that functions do not see at this checkpoint, by its clock and watermark."""
+    snapshot = manifest.operators.get(uid)
+    return Expiry({} if snapshot is None else snapshot.ttl, manifest.timestamp, _watermark(manifest, uid))
+
+
 def _watermark(manifest: Manifest, uid: str) -> int:
     """Return the lowest watermark of all subtasks: entries expired by then have expired in every subtask."""
     time = manifest.times.get(uid)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from penstock.checkpoint.manifest import FORMAT, Fenced, Manifest, Version, fenced, manifest_name, publish
+from penstock.checkpoint.manifest import FORMAT, Fenced, Manifest, Version, fenced, latest, manifest_name, publish
 from penstock.state.storage import Storage
 
 _BEGUN = "begun"
@@ -42,6 +42,18 @@ def publish_as_owner(storage: Storage, manifest: Manifest, begun: bool) -> Versi
         f"Checkpoint {manifest.id} of this job was published before and has since been removed: another driver has run "
         f"the job in the meantime (in {storage.where}). This driver stops."
     )
+
+
+def followed(storage: Storage) -> tuple[Manifest, Version] | None:
+    """Return the last checkpoint as `latest` does, for a process that does not run the job.
+
+    Such a process can see a manifest that a former driver publishes under a free number and then takes back. The parent
+    of such a manifest is gone, or the lineage is.
+    """
+    found = latest(storage)
+    if found is None or found[0].parent or storage.exists(_BEGUN):
+        return found
+    return None
 
 
 def check_owner(storage: Storage, found: Manifest | None, last: Manifest | None, token: str) -> None:

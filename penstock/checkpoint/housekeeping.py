@@ -23,6 +23,7 @@ from penstock.checkpoint.bases import (
     oldest_walk,
 )
 from penstock.checkpoint.manifest import BaseHandle, Manifest, Version
+from penstock.checkpoint.pins import PinLimits, ServerPins
 from penstock.checkpoint.retention import Retention
 from penstock.state.blocks import FEWEST, Blocks
 from penstock.state.storage import Storage
@@ -70,8 +71,9 @@ class Housekeeping:
         merge_bytes: int,
         base_bytes: int,
         memory_limit: int,
+        pins: PinLimits | None = None,
     ) -> None:
-        """`keyed`: the uids of the operators with keyed state."""
+        """`keyed`: the uids of the operators with keyed state. `pins`: None if no state server reads the lineage."""
         self.bases_written = 0
         """Bytes of bases written so far."""
         self._storage = storage
@@ -83,7 +85,7 @@ class Housekeeping:
         self._merge_bytes = merge_bytes
         self._base_bytes = base_bytes
         self._memory_limit = memory_limit
-        self._retention = Retention(storage, retained)
+        self._retention = Retention(storage, retained, None if pins is None else ServerPins(storage, pins))
         self._merged: dict[Block, BaseHandle] = {}
         self._before: dict[Block, int] = {}
         """Bytes of deltas that went into the base, for blocks that are being or have been merged."""

@@ -90,12 +90,12 @@ def find_directory(
     savepoint that the job starts from, as in `Lineages.current`; other runs are then never resumed.
     """
     own = checkpoints.below(hashed_name(job))
-    owner, earlier = _owner(own), _slug(job)
+    owner, earlier = owner_of(own), _slug(job)
     if owner not in (None, job):
         raise _not_ours(own, job)
     if owner is None and len(earlier) <= _LONGEST_FILE_NAME:
         storage = checkpoints.below(earlier)
-        owner = _owner(storage)
+        owner = owner_of(storage)
         if owner == job or (owner is None and _can_take(storage, own, job, unnamed, origin)):
             storage.check()
             return storage
@@ -108,7 +108,7 @@ def claim(storage: SharedStorage, job: str) -> None:
     try:
         storage.publish(RECORD, _bytes(f"{json.dumps(job, ensure_ascii=False)}\n{_checksum(job)}\n"))
     except AlreadyPublished:
-        if _owner(storage) != job:
+        if owner_of(storage) != job:
             raise _not_ours(storage, job) from None
 
 
@@ -144,7 +144,7 @@ def _resumable(storage: SharedStorage, origin: str) -> bool:
     return lineage is not None and bool(lineages.storage_of(lineage).list("manifests/"))
 
 
-def _owner(storage: SharedStorage) -> str | None:
+def owner_of(storage: SharedStorage) -> str | None:
     """Return the job that owns this directory, or None if it has no record."""
     try:
         text = storage.read(RECORD).decode("utf-8", "surrogatepass")
@@ -164,7 +164,7 @@ def _owner(storage: SharedStorage) -> str | None:
 
 def _not_ours(storage: SharedStorage, job: str) -> BadJobRecord:
     return BadJobRecord(
-        f"{storage.where} is the directory of job {job!r}, but its record names job {_owner(storage)!r}.",
+        f"{storage.where} is the directory of job {job!r}, but its record names job {owner_of(storage)!r}.",
         fix=f"Start the job again. If the directory was copied or renamed, correct {storage.where}/{RECORD} or choose "
         f"another job name.",
     )

@@ -105,6 +105,13 @@ class BaseHandle(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=
     """The key group after the last one. The first one is its key in `Manifest.bases`."""
 
 
+class StateAddress(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
+    """One keyed state of an operator."""
+
+    uid: str
+    state: str
+
+
 class Manifest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     format: int
     lineage: str
@@ -141,6 +148,8 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """The rescales in force, by uid of a task's first operator: the program's parallelism, and the current one."""
     blocks: dict[str, Blocks] = {}
     """The blocks of keyed operators in this epoch, by uid: those of its deltas, timers and `since_base`."""
+    queryable: dict[str, StateAddress] = {}
+    """The states that can be read from outside the job, by the name under which they are."""
 
     def state_bytes(self, uid: str) -> int:
         """Return the bytes stored for an operator: its bases and the deltas since."""

@@ -16,9 +16,10 @@ from typing import NamedTuple
 from penstock.checkpoint.base_runs import BaseRuns
 from penstock.checkpoint.bases import oldest_walk
 from penstock.checkpoint.manifest import Manifest, load, manifest_name
+from penstock.checkpoint.pins import ServerPins
 from penstock.checkpoint.wal import FORMER_WAL, WAL
 from penstock.state.blocks import Blocks
-from penstock.state.storage import Storage
+from penstock.state.storage import MissingObject, Storage
 
 _MANIFESTS, _DELTAS = "manifests/", "deltas/"
 _FOLDERS = (_MANIFESTS, _DELTAS, "bases/")
@@ -36,10 +37,13 @@ class _Deltas(NamedTuple):
 class Retention:
     """Manages the files of one lineage, for the driver that publishes its manifests."""
 
-    def __init__(self, storage: Storage, retained: int) -> None:
-        """`retained` is the number of completed checkpoints that stay usable."""
+    def __init__(self, storage: Storage, retained: int, pins: ServerPins | None = None) -> None:
+        """`retained` is the number of completed checkpoints that stay usable. `pins`: those of state servers."""
         self._storage = storage
         self._retained = retained
+        self._pins = pins
+        self._pinned: set[int] = set()
+        """Checkpoints that state servers have pinned, all of whose files exist."""
         self._manifests: dict[int, Manifest] = {}
         self._deltas: dict[int, list[_Deltas]] = {}
         """Delta files of every manifest that a walk might pass."""
@@ -54,13 +58,16 @@ class Retention:
 
     def needed(self, last: Manifest, reading: Collection[int] = ()) -> set[str]:
         """Return all files that the retained checkpoints need. `reading`: older checkpoints still in use."""
-        kept = [self._manifest(number) for number in self.kept(last, reading)]
+        return self._files_of([self._manifest(number) for number in self.kept(last, reading)], last.id)
+
+    def _files_of(self, kept: list[Manifest], last: int) -> set[str]:
+        """Return all files that these checkpoints need to be read, and those from which replicas go on to `last`."""
         files = {base.name for each in kept for handles in each.bases.values() for base in handles.values()}
         files |= {manifest_name(number) for each in kept for number in each.log_index.values()}
         oldest = kept[0]
         # A later base of a retained checkpoint does not help earlier checkpoints.
         based = _BasedAt(oldest)
-        for number in range(min(oldest_walk(oldest) + 1, oldest.id), last.id + 1):
+        for number in range(min(oldest_walk(oldest) + 1, oldest.id), last + 1):
             files.add(manifest_name(number))
             for uid, blocks, deltas in self._deltas_of(number):
                 since = based.by_block(uid, blocks)
@@ -80,9 +87,12 @@ class Retention:
         """
         while self._published:
             self._add(self._published.popleft())
-        needed = self.needed(last, reading)
         if listing or self._known is None:
             self._known = {name for folder in _FOLDERS for name in self._storage.list(folder)}
+        pinned = set() if self._pins is None else set(self._pins.numbers(last))
+        self._pinned = {number for number in pinned if number in self._pinned or self._is_readable(number)}
+        reading = [*reading, *self._pinned]
+        needed = self.needed(last, reading)
         unneeded = self._known - needed
         gone = sorted(name for name in unneeded if self._is_garbage(name, last, reading))
         # Keep those of the last checkpoint: a driver that recovers from it commits them again.
@@ -109,6 +119,16 @@ class Retention:
             return _epoch(name) <= last.id
         # Another driver might be about to announce a base of the last checkpoint.
         return _epoch(name) < last.id and _epoch(name) not in reading
+
+    def _is_readable(self, number: int) -> bool:
+        """Return whether all files of a checkpoint exist. A pin can come too late to keep them."""
+        assert self._known is not None
+        if number <= 0 or manifest_name(number) not in self._known:
+            return False
+        try:
+            return self._files_of([self._manifest(number)], number) - {""} <= self._known
+        except MissingObject:
+            return False
 
     def _there(self, number: int) -> bool:
         return number > 0 and (number in self._manifests or self._storage.exists(manifest_name(number)))

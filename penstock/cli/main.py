@@ -33,6 +33,7 @@ from penstock.cli.shipping import (
     import_dependencies,
 )
 from penstock.cli.state import state_app
+from penstock.cli.state_server import state_server
 from penstock.cli.submit import submit
 from penstock.common.console import console
 from penstock.common.options import configuration_file
@@ -161,6 +162,7 @@ app.command()(stop)
 app.command(cls=CancelCommand)(cancel)
 app.command()(rescale)
 app.add_typer(state_app)
+app.command(name="state-server")(state_server)
 app.add_typer(cluster_app)
 
 

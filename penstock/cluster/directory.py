@@ -13,7 +13,6 @@ jobs/<id>/<attempt>/         one attempt: its order, its logs, the unpacked prog
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from penstock.common.local_paths import local_path
 from penstock.common.options import store_options
 from penstock.common.options.service import CLUSTER_DIRECTORY, HA_CLUSTER_ID, HA_STORAGE
 from penstock.common.private_directory import NotPrivate, opened_private
+from penstock.common.tokens import state_directory
 from penstock.errors import PenstockError
 from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
@@ -49,8 +49,7 @@ class ClusterDirectory:
         given = CLUSTER_DIRECTORY.read(settings)
         if given:
             return ClusterDirectory(Path(local_path(CLUSTER_DIRECTORY.key, given)))
-        state = os.environ.get("XDG_STATE_HOME") or os.path.join(Path.home(), ".local", "state")
-        return ClusterDirectory(Path(state) / "penstock" / "cluster")
+        return ClusterDirectory(state_directory() / "cluster")
 
     def create(self) -> None:
         """Create the directory for this user only. Raises UnusableClusterDirectory if other users can change it."""

@@ -12,6 +12,7 @@ from penstock.errors import PenstockError
 _N = TypeVar("_N", int, float)
 _V = TypeVar("_V", covariant=True)
 
+_LAST_PORT = 65_535
 MOST_WHOLE = 2**31 - 1
 MOST_LONG = 2**63 - 1
 MOST_BYTES = 1 << 50
@@ -122,6 +123,23 @@ class Size(_WithUnit):
     def __init__(self, least: int = 0, most: int = MOST_BYTES) -> None:
         super().__init__(least, most)
         self.accepted = f"a size in bytes from {least:,} to {most:,}, such as '64 mb' (units: b, kb, mb, gb, tb)"
+
+
+class Ports(SettingType[tuple[int, ...]]):
+    """A port, a range of ports, or a list of both. Returns the ports in the order given, each once."""
+
+    accepted = "a port, a range or a list of both, such as 9067, 9067-9099 or 9067,9070-9099"
+
+    def _read(self, text: str) -> tuple[int, ...]:
+        ports: dict[int, None] = {}
+        for part in text.split(","):
+            match = re.fullmatch(r"\s*([0-9]{1,5})\s*(?:-\s*([0-9]{1,5})\s*)?", part)
+            if match is None:
+                raise ValueError
+            first = _within(int(match[1]), 0, _LAST_PORT)
+            last = first if match[2] is None else _within(int(match[2]), first, _LAST_PORT)
+            ports.update(dict.fromkeys(range(first, last + 1)))
+        return tuple(ports)
 
 
 class Truth(SettingType[bool]):

@@ -29,6 +29,7 @@ from penstock.common.options.program import (
     RUNTIME_MODE,
     SEGMENT_SIZE,
 )
+from penstock.common.options.query import QUERYABLE_STATE
 from penstock.common.overridden import ProgramConfiguration
 from penstock.common.spark_submit import started_by_spark_submit
 from penstock.common.type_parameters import T
@@ -47,6 +48,7 @@ from penstock.datastream.job_client import LocalJobClient
 from penstock.datastream.launch import launch_context
 from penstock.datastream.submission import limit_cores, parallelism_of_spark, submit
 from penstock.driver.epoch_statistics import EpochStatistics
+from penstock.driver.queryable import check_queryable
 from penstock.graph.builder import build
 from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, SourceSpec, check_positive
 from penstock.graph.physical import PhysicalGraph
@@ -399,6 +401,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
             self._is_batch(),
         )
         require_uids(self._graph, self._configuration)
+        check_queryable(self._graph, self._configuration.get(QUERYABLE_STATE))
         return physical
 
 

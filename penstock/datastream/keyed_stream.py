@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from penstock.common.names import check_name
 from penstock.common.type_parameters import K_co, R, T_co, U, W
 from penstock.common.typeinfo import Types
 from penstock.connectors.sink import Sink
@@ -25,10 +27,10 @@ from penstock.runtime.map_operators import KeyedFilterOperator, KeyedFlatMapOper
 from penstock.runtime.operators import describe
 from penstock.runtime.output_tag import SideOutput
 from penstock.runtime.process_operators import ProcessOperator
-from penstock.runtime.state_operators import ReduceOperator, WithStateOperator
+from penstock.runtime.state_operators import QueryableStateOperator, ReduceOperator, WithStateOperator
 from penstock.runtime.windows.assigners import Length, WindowAssigner
 from penstock.runtime.windows.window import CountWindow, TimeWindow
-from penstock.state.descriptors import ValueStateDescriptor
+from penstock.state.descriptors import ReducingStateDescriptor, ValueStateDescriptor
 from penstock.state.serializers import Hinted
 
 if TYPE_CHECKING:
@@ -263,10 +265,39 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
         value_type = self._type()
         if value_type is None or isinstance(value_type, Hinted):
             value_type = hints.returned(func, "reduce") or value_type
-        # A stream without a type holds pickled objects, so its reduced value is pickled too.
-        pickled = value_type is None or (isinstance(value_type, Hinted) and not value_type.pays_in_state())
-        operator = ReduceOperator(func, Types.PICKLED_BYTE_ARRAY() if pickled else value_type)
-        return self._add(name, operator, value_type)
+        return self._add(name, ReduceOperator(func, _stored_type(value_type)), value_type)
+
+    def as_queryable_state(
+        self,
+        queryable_state_name: str,
+        state_descriptor: ValueStateDescriptor[Any] | ReducingStateDescriptor[Any] | None = None,
+    ) -> DataStreamSink:
+        """Keep a value per key that other programs can read while the job runs: docs/query/queryable-state.md.
+
+        The job needs ``queryable-state.enable``.
+
+        Args:
+            queryable_state_name: The name under which to read it, unique within the job.
+            state_descriptor: A ``ValueStateDescriptor`` keeps the last record of each key, which is also the default. A
+                ``ReducingStateDescriptor`` keeps all records of a key, reduced to one.
+
+        Example:
+            >>> amounts.key_by(customer).as_queryable_state("last order").uid("last-order")
+        """
+        if not isinstance(state_descriptor, (ValueStateDescriptor, ReducingStateDescriptor, NoneType)):
+            raise GraphError(
+                f"as_queryable_state keeps value state and reducing state, not {type(state_descriptor).__name__}.",
+                fix="Keep other kinds of state in a function, and call set_queryable on their descriptors.",
+            )
+        name = check_name(queryable_state_name, "The name of a queryable state", GraphError)
+        if state_descriptor is not None:
+            state_descriptor.set_queryable(name)
+        node = self._env._graph.add(
+            f"Queryable State {name}",
+            inputs=self._inputs,
+            operator=QueryableStateOperator(name, _stored_type(self._type()), state_descriptor),
+        )
+        return DataStreamSink(self._env, node)
 
     def _end(self, name: str, sink: Sink) -> DataStreamSink:
         return self._origin._end(name, sink)
@@ -278,3 +309,9 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
             sink_func: A function of one record, or any of the sink functions.
         """
         return self._origin.add_sink(sink_func)
+
+
+def _stored_type(record_type: Any) -> Any:
+    """Return the type of a state that holds records of this type. Records without a type are objects to be pickled."""
+    pickled = record_type is None or (isinstance(record_type, Hinted) and not record_type.pays_in_state())
+    return Types.PICKLED_BYTE_ARRAY() if pickled else record_type

@@ -8,9 +8,11 @@ from typing import NamedTuple
 from penstock.common.configuration import Configuration
 from penstock.common.options import check_values
 from penstock.common.options.program import MAX_PARALLELISM, PARALLELISM
+from penstock.common.options.query import QUERYABLE_STATE
 from penstock.connectors.sink import Sink
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
+from penstock.driver.queryable import check_queryable
 from penstock.graph.builder import build
 from penstock.graph.logical import LogicalGraph
 from penstock.graph.physical import PhysicalGraph
@@ -53,4 +55,5 @@ def local_program(
         batch=batch,
         own_modules=own_modules,
     )
+    check_queryable(env._graph, config.get(QUERYABLE_STATE))
     return LocalProgram(env._graph, physical, config, batch)

@@ -6,6 +6,7 @@ from urllib.parse import urlparse
 
 from penstock.checkpoint.job_directories import find_directory, passing_storage, unnamed_directory
 from penstock.checkpoint.lineages import SharedStorage
+from penstock.checkpoint.pins import PinLimits
 from penstock.common.configuration import Configuration
 from penstock.common.local_paths import local_path
 from penstock.common.options import BadSetting, store_options
@@ -21,6 +22,7 @@ from penstock.common.options.checkpoints import (
     RETAINED_CHECKPOINTS,
     TOLERABLE_FAILED_CHECKPOINTS,
 )
+from penstock.common.options.query import PIN_AGE, PIN_CHECKPOINTS, QUERYABLE_STATE
 from penstock.common.options.state import (
     ASYNCHRONOUS_SNAPSHOTS,
     MAX_STATE_SIZE,
@@ -109,6 +111,8 @@ def _driver_settings(configuration: Configuration, backend: Backend) -> Settings
         standby_replicas=_standby_replicas(configuration, backend),
         at_least_once=configuration.get(CHECKPOINTING_MODE) == "AT_LEAST_ONCE",
         asynchronous=configuration.get(ASYNCHRONOUS_SNAPSHOTS),
+        queryable=configuration.get(QUERYABLE_STATE),
+        pins=PinLimits(configuration.get(PIN_AGE), configuration.get(PIN_CHECKPOINTS)),
     )
 
 

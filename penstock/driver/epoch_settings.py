@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from penstock.checkpoint.pins import PinLimits
 from penstock.common.options.checkpoints import (
     BASE_MIN_BYTES,
     CHECKPOINT_TIMEOUT,
@@ -12,6 +13,7 @@ from penstock.common.options.checkpoints import (
     RETAINED_CHECKPOINTS,
     TOLERABLE_FAILED_CHECKPOINTS,
 )
+from penstock.common.options.query import PIN_AGE, PIN_CHECKPOINTS, QUERYABLE_STATE
 from penstock.common.options.state import ASYNCHRONOUS_SNAPSHOTS, MAX_STATE_SIZE, STANDBY_REPLICAS
 from penstock.state.backends import Backend
 from penstock.state.overlay import OVERLAY_BYTES
@@ -49,6 +51,10 @@ class Settings:
     retries: int = 3
     """Minimum number of retries for an epoch that the engine lost. Spark fails the epoch even if one new worker would
     be enough to complete it."""
+    queryable: bool = QUERYABLE_STATE.default
+    """Whether states can be read from outside the job."""
+    pins: PinLimits = field(default_factory=lambda: PinLimits(PIN_AGE.default, PIN_CHECKPOINTS.default))
+    """How long files are kept for a state server."""
     standby_replicas: int = STANDBY_REPLICAS.default
     """How many further executors follow the state of each subtask."""
     at_least_once: bool = CHECKPOINTING_MODE.default == "AT_LEAST_ONCE"

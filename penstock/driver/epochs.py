@@ -109,8 +109,9 @@ class EpochDriver:
         self._housekeeping = Housekeeping(
             self.storage, blocks_after(None, self.graph).keys(), self.merge, settings.retained, settings.asynchronous,
             settings.merge_bytes, settings.base_bytes, settings.memory_limit,
+            settings.pins if settings.queryable else None,
         )  # fmt: skip
-        self._manifests = ManifestMaker(self.graph, self._housekeeping, self.token, self.sources)
+        self._manifests = ManifestMaker(self.graph, self._housekeeping, self.token, self.sources, settings.queryable)
 
     def start_sinks(self) -> None:
         """Start the sinks. Call before `recover`, or before the first epoch if there is nothing to recover."""

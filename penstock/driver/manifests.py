@@ -9,6 +9,7 @@ from penstock.checkpoint.key_types import declared_key_types, key_type_text
 from penstock.checkpoint.manifest import FORMAT, BaseHandle, Committable, Manifest, Version
 from penstock.driver.epoch_steps import TriggeredEpoch
 from penstock.driver.event_time import times_after
+from penstock.driver.queryable import queryable_states
 from penstock.driver.rescaling import Scale, remembered
 from penstock.driver.snapshots import add_deltas, in_order, operator_snapshots, records_since
 from penstock.graph.physical import PhysicalGraph
@@ -19,7 +20,11 @@ from penstock.state.blocks import bytes_by_block
 class ManifestMaker:
     """Builds the manifests of one driver. `program` is the program's graph before any rescale."""
 
-    def __init__(self, program: PhysicalGraph, housekeeping: Housekeeping, token: str, sources: list[str]) -> None:
+    def __init__(
+        self, program: PhysicalGraph, housekeeping: Housekeeping, token: str, sources: list[str], queryable: bool
+    ) -> None:
+        """`queryable`: whether states can be read from outside the job."""
+        self._queryable = queryable
         self._program = program
         self._housekeeping = housekeeping
         self._token = token
@@ -50,6 +55,7 @@ class ManifestMaker:
         def key_type_of(uid: str) -> str:
             return self._key_type_of(uid, last)
 
+        operators = operator_snapshots(last, graph, self.names, key_type_of, reports)
         return Manifest(
             format=FORMAT,
             lineage=lineage,
@@ -59,7 +65,7 @@ class ManifestMaker:
             token=self._token,
             timestamp=epoch.timestamp,
             ended=epoch.ends_input,
-            operators=operator_snapshots(last, graph, self.names, key_type_of, reports),
+            operators=operators,
             committables=committables,
             records=records_since(last, graph, reports),
             spark_log=epoch.spark_log,
@@ -71,6 +77,7 @@ class ManifestMaker:
             claimed=claimed,
             rescaled=remembered(self._program, scale),
             blocks=({} if last is None else last.blocks) | epoch.blocks,
+            queryable=queryable_states(last, operators, reports, self._queryable),
         )
 
     def _carried_on(

@@ -35,3 +35,12 @@ def asks_context_for(function: Any, names: frozenset[str]) -> str | None:
         ):
             return str(second.argval)
     return None
+
+
+def always_called(function: Any, method: str, name: str) -> bool:
+    """Return whether a method of the user's function calls an attribute of this name on every path."""
+    code = getattr(getattr(type(function), method, None), "__code__", None)
+    if code is None or name not in code.co_names:
+        return False
+    # A loop or condition decides at runtime.
+    return not any(each.opcode in dis.hasjrel or each.opcode in dis.hasjabs for each in dis.get_instructions(code))

@@ -13,6 +13,7 @@ from penstock.errors import PenstockError, SourceLocation
 from penstock.runtime.operators import Operator
 from penstock.runtime.output_tag import OutputTag
 from penstock.runtime.sink_operators import SinkFunctionOperator, SinkOperator
+from penstock.runtime.state_operators import QueryableStateOperator
 
 FORWARD, KEY, REBALANCE, RESCALE, SHUFFLE = "forward", "key", "rebalance", "rescale", "shuffle"
 BROADCAST, GLOBAL, CUSTOM = "broadcast", "global", "custom"
@@ -102,7 +103,7 @@ class Node:
     @property
     def is_sink(self) -> bool:
         """Whether the node is a sink."""
-        return isinstance(self.operator, (SinkOperator, SinkFunctionOperator))
+        return isinstance(self.operator, (SinkOperator, SinkFunctionOperator, QueryableStateOperator))
 
     # -- settings of the program ---------------------------------------------------------------------------------------
 

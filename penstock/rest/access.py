@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from penstock.common.addresses import WILDCARDS
 from penstock.common.options.service import REST_ADDRESS, REST_ALLOWED_HOSTS, REST_BIND_ADDRESS
-from penstock.rest.addresses import WILDCARDS
 from penstock.rest.audit import AuditLog
 from penstock.rest.errors import error_body
 from penstock.rest.masking import Masking

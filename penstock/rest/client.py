@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from penstock.common.addresses import is_loopback
 from penstock.common.options.service import (
     REST_ADDRESS,
     REST_AUTH,
@@ -21,13 +22,13 @@ from penstock.common.options.service import (
     REST_TLS_CA,
     REST_TLS_CERTIFICATE,
 )
+from penstock.common.tokens import UnusableToken, read_token
 from penstock.errors import PenstockError
-from penstock.rest.addresses import is_loopback
 from penstock.rest.contract import JarUploadResponseBody
 from penstock.rest.errors import ErrorBody
 from penstock.rest.listeners import foreign_user
 from penstock.rest.service import longest_s
-from penstock.rest.token_file import UnusableToken, read_token, token_file
+from penstock.rest.token_file import token_file
 
 T = TypeVar("T")
 

@@ -24,12 +24,12 @@ from penstock.cluster.directory import ClusterDirectory
 from penstock.cluster.dispatcher import Dispatcher
 from penstock.cluster.log_files import FORMAT, log_to_stderr, rotate_in_background
 from penstock.cluster.service_lock import ServiceLock
+from penstock.common.addresses import WILDCARDS, is_loopback
 from penstock.common.console import SECRETS
 from penstock.common.error_format import short_form
 from penstock.common.options.service import HA_QUORUM, HA_TYPE, LOG_FILES, LOG_SIZE, REST_ADDRESS, REST_TLS_CA
 from penstock.common.private_file import replace_private
 from penstock.errors import PenstockError
-from penstock.rest.addresses import WILDCARDS, is_loopback
 from penstock.rest.agents import HttpAgents
 from penstock.rest.assembly import rest_server
 from penstock.rest.server import raise_descriptor_limit

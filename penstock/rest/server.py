@@ -14,9 +14,9 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from penstock.common.addresses import is_loopback
 from penstock.common.options.service import REST_BIND_ADDRESS, REST_PORT, REST_TLS_CERTIFICATE, REST_TLS_KEY
 from penstock.errors import PenstockError
-from penstock.rest.addresses import is_loopback
 
 _MAX_HEADERS = 64 << 10
 _HEADERS_S = 20.0

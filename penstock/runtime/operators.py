@@ -217,6 +217,10 @@ class Operator:
         self.store = context.operator_state_store(restored.states)
         initialize(self.function, context, self.store, restored)
 
+    def queryable_states(self) -> dict[str, str]:
+        """Return the names under which operator states can be read from outside the job, by name of the state."""
+        return self.store.queryable() if self.keeps_state else {}
+
     def restore(self, states: dict[str, Share]) -> None:
         """Restore this subtask's share of the operator state from the last checkpoint."""
         self.store.restore(states)

@@ -42,6 +42,8 @@ class OperatorReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True,
     """How states with TTL are stored, by name."""
     migrations: dict[str, tuple[bytes, ...]] = {}
     """The steps from each version of a state's type to the next, for states whose type has changed."""
+    queryable: dict[str, str] = {}
+    """The names under which states can be read from outside the job, by name of the state."""
 
 
 class EdgeTotals(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):

@@ -1,4 +1,4 @@
-"""Operators that manage state themselves: rolling reduces, and the `with_state` shortcuts."""
+"""Operators that manage state themselves: rolling reduces, queryable state, and the `with_state` shortcuts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.common.pickling import Frozen
 from penstock.runtime.operators import Emit, Operator, WrongResult, describe, iterate, method_of
-from penstock.state.descriptors import ValueStateDescriptor
+from penstock.state.descriptors import ReducingStateDescriptor, StateDescriptor, ValueStateDescriptor
 from penstock.state.entries import StateError
 from penstock.state.serializers import Hinted
 
@@ -27,13 +27,10 @@ class ReduceOperator(Operator):
     def open(self, context: RuntimeContext, emit: Emit) -> None:
         super().open(context, emit)
         self.call = method_of(self.function, "reduce")
-        hint = self.state_hint
-        descriptor = ValueStateDescriptor("_reduce", self.value_type if hint is None else hint.spec)
-        if hint is not None:
-            descriptor.use_hint(hint.spec)
+        if self.state_hint is not None:
             # Decided once instead of per record: one branch less, 0.015 µs.
             self.process = self._process_hinted  # type: ignore[method-assign]
-        self.state = context.get_state(descriptor)
+        self.state = context.get_state(_descriptor("_reduce", self.value_type))
         if self.batch:
             self.context = context
             # As above; going through `process` would add a call, 0.03 µs.
@@ -63,6 +60,41 @@ class ReduceOperator(Operator):
         if self.batch:
             for _ in self.context.each_key("_reduce"):
                 self.emit(self._current())
+
+
+def _descriptor(name: str, value_type: Any) -> ValueStateDescriptor[Any]:
+    """Return the descriptor of a state that holds records of a declared or hinted type."""
+    if not isinstance(value_type, Hinted):
+        return ValueStateDescriptor(name, value_type)
+    descriptor: ValueStateDescriptor[Any] = ValueStateDescriptor(name, value_type.spec)
+    descriptor.use_hint(value_type.spec)
+    return descriptor
+
+
+class QueryableStateOperator(Operator):
+    """The end of a stream whose records are kept by key, to be read from outside the job: the last one, or all reduced
+    to one."""
+
+    keyed = True
+
+    def __init__(self, queryable_name: str, value_type: Any, descriptor: StateDescriptor | None) -> None:
+        """`descriptor`: the user's, or None for the last record, of type `value_type`."""
+        super().__init__()
+        self.queryable_name = queryable_name
+        self.value_type = value_type
+        self.descriptor = descriptor
+        self.state_hint = value_type if descriptor is None and isinstance(value_type, Hinted) else None
+
+    def open(self, context: RuntimeContext, emit: Emit) -> None:
+        super().open(context, emit)
+        descriptor = self.descriptor or _descriptor(self.queryable_name, self.value_type)
+        descriptor.set_queryable(self.queryable_name)
+        # Saves a call per record: 0.03 µs.
+        if isinstance(descriptor, ReducingStateDescriptor):
+            self.process = context.get_reducing_state(descriptor).add  # type: ignore[method-assign]
+        else:
+            assert isinstance(descriptor, ValueStateDescriptor)
+            self.process = context.get_state(descriptor).update  # type: ignore[method-assign]
 
 
 class WithStateOperator(Operator):

@@ -52,11 +52,13 @@ def snapshot(run: ChainRun, epoch: TaskEpoch) -> list[OperatorReport]:
         timers: dict[str, dict[int, int]] = {}
         forms: dict[str, Form] = {}
         migrations: dict[str, tuple[bytes, ...]] = {}
+        queryable: dict[str, str] = {}
         if place == 0 and run.overlay is not None and not epoch.single_epoch:
             types = run.overlay.types()
             states = {name: stored.schema for name, stored in types.items()}
             migrations = {name: stored.migrations for name, stored in types.items() if stored.migrations}
             forms = run.overlay.ttl.forms()
+            queryable = run.overlay.queryable()
             changes = run.overlay.changes()
             if changes:
                 written = epoch.state.write_delta(epoch.number, changes, run.overlay.blocks)
@@ -74,6 +76,7 @@ def snapshot(run: ChainRun, epoch: TaskEpoch) -> list[OperatorReport]:
         kept: dict[str, Share] = {}
         if operator.stateful and not (epoch.single_epoch and operator.keeps_state):
             kept = held[operator.uid] = operator.operator_state(epoch.info)
+            queryable = queryable | operator.queryable_states()
         if states or deltas or kept or timers or committable is not None:
             reports.append(
                 OperatorReport(
@@ -85,6 +88,7 @@ def snapshot(run: ChainRun, epoch: TaskEpoch) -> list[OperatorReport]:
                     timers=timers,
                     ttl=forms,
                     migrations=migrations,
+                    queryable=queryable,
                 )
             )
     if run.stateful:

@@ -161,6 +161,7 @@ class StateDescriptor(ABC, Generic[S_co]):
     """
 
     ttl_config: StateTtlConfig | None = None
+    queryable_name: str | None = None
 
     def __init__(self, name: str, type_info: Any) -> None:
         self.name = check_name(name, "The name of a state", BadStateType)
@@ -192,6 +193,34 @@ class StateDescriptor(ABC, Generic[S_co]):
         if not isinstance(ttl_config, StateTtlConfig):
             raise TypeError(f"expected a StateTtlConfig, got {type(ttl_config).__name__}: call build() on the builder")
         self.ttl_config = ttl_config
+
+    def set_queryable(self, queryable_state_name: str) -> None:
+        """Make the state readable from outside the job under a name: docs/query/queryable-state.md.
+
+        Call this before you get the state with this descriptor. The job needs ``queryable-state.enable``.
+
+        Args:
+            queryable_state_name: The name, unique within the job.
+
+        Raises:
+            BadStateType: The descriptor already has another name.
+        """
+        name = check_name(queryable_state_name, "The name of a queryable state", BadStateType)
+        if self.queryable_name not in (None, name):
+            raise BadStateType(
+                f"State '{self.name}' is already queryable as '{self.queryable_name}', so it cannot become queryable "
+                f"as '{name}'.",
+                fix="Call set_queryable once.",
+            )
+        self.queryable_name = name
+
+    def is_queryable(self) -> bool:
+        """Return whether the state can be read from outside the job."""
+        return self.queryable_name is not None
+
+    def get_queryable_state_name(self) -> str | None:
+        """Return the name under which the state can be read from outside the job, or None."""
+        return self.queryable_name
 
     def schema(self) -> str:
         """Return the type as snapshots record it."""

@@ -73,6 +73,11 @@ class OperatorStateStore:
         """The registered states, by name."""
         return self._states
 
+    def queryable(self) -> dict[str, str]:
+        """Return the names under which states can be read from outside the job, by name of the state."""
+        named = ((name, state.descriptor.queryable_name) for name, state in sorted(self._states.items()))
+        return {name: queryable for name, queryable in named if queryable is not None}
+
     def get_registered_state_names(self) -> set[str]:
         """Return the names of the registered list states."""
         return {name for name, state in self._states.items() if isinstance(state, OperatorList)}

@@ -180,6 +180,12 @@ class Overlay:
                     f"State '{descriptor.name}' is registered twice with different times to live: "
                     f"{known.descriptor.ttl_config} and {descriptor.ttl_config}. Give one of them another name."
                 )
+            if known.descriptor.queryable_name != descriptor.queryable_name:
+                raise StateError(
+                    f"State '{descriptor.name}' is registered twice, as queryable "
+                    f"{known.descriptor.queryable_name!r} and {descriptor.queryable_name!r}.",
+                    fix="Call set_queryable with the same name on both descriptors.",
+                )
             return known
         if any(numbers_of(name) & numbers_of(other) for other in self._states):
             raise StateError(
@@ -246,6 +252,14 @@ class Overlay:
     def schemas(self) -> dict[str, str]:
         """Return the declared schema of each registered state."""
         return {name: state.descriptor.schema() for name, state in sorted(self._states.items())}
+
+    def queryable(self) -> dict[str, str]:
+        """Return the names under which states can be read from outside the job, by name of the state."""
+        return {
+            name: state.descriptor.queryable_name
+            for name, state in sorted(self._states.items())
+            if state.descriptor.queryable_name is not None
+        }
 
     def types(self) -> dict[str, StoredType]:
         """Return the types for the checkpoint report, including those of stored states that are not registered: their

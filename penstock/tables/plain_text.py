@@ -27,6 +27,8 @@ __all__ = [
     "key_of_text",
     "object_of",
     "part_of_text",
+    "plain_of_part",
+    "plain_of_stored",
     "stored_of_text",
     "text_of_key",
     "text_of_part",
@@ -51,6 +53,17 @@ def text_of_stored(data: bytes) -> str:
     if data[0] in BYTES:
         return _text(_Pickle(_read_bytes(data)))
     return _text(decode_plain(data))
+
+
+def plain_of_stored(data: bytes) -> Any:
+    """Return a top-level value. A pickle stays bytes."""
+    return _read_bytes(data) if data[0] in BYTES else decode_plain(data)
+
+
+def plain_of_part(data: bytes) -> Any:
+    """Return a nested value. A pickle stays bytes."""
+    plain = plain_part(data)
+    return data if plain is None else decode_plain(plain)
 
 
 def text_of_part(data: bytes) -> str:

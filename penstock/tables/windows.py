@@ -7,21 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.runtime.windows.scopes import SCOPES, in_scope
 from penstock.runtime.windows.window import NAME_LENGTH
-
-SCOPES = ("window", "trigger", "window function")
-"""Name prefixes of states that belong to a window of a key."""
 
 FIELDS = [pa.field("window_start", pa.int64()), pa.field("window_end", pa.int64()), pa.field("window_id", pa.int64())]
 """Start and end of a time window in milliseconds, or the number of a count window. All null for the global window."""
 
 _PAIR = struct.Struct(">QQ")
 _BIAS = 2**63
-
-
-def in_scope(name: str) -> bool:
-    """Return whether a state with this name can belong to windows."""
-    return name.startswith(tuple(f"{scope} " for scope in SCOPES))
 
 
 def window_of(name: bytes) -> tuple[int | None, int | None, int | None]:

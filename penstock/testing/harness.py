@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from penstock.common.options.program import PARALLELISM
+from penstock.common.options.query import QUERYABLE_STATE
 from penstock.common.program import Program
 from penstock.common.watermark_strategy import Watermark
 from penstock.connectors.driver_sinks import CollectSink
@@ -115,7 +116,7 @@ class JobHarness:
         if settings is None and checkpoint_interval(config) <= 0:
             # As on Spark, the limit applies to checkpoints in the driver's memory, so not without checkpoints.
             settings = Settings(memory_limit=sys.maxsize)
-        self._settings = replace(settings or Settings(), backend=self._backend)
+        self._settings = replace(settings or Settings(), backend=self._backend, queryable=config.get(QUERYABLE_STATE))
         owner: object = self
         if storage is None:
             storage = DriverStorage() if in_driver else LocalStorage(f"{self._directory}/checkpoints")

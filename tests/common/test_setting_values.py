@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.common import Configuration
 from penstock.common.options import ALIASES, OPTIONS, BadSetting, check_values
-from penstock.common.setting_types import Choice, Class, Length, Number, SettingType, Size, Text, Truth, Whole
+from penstock.common.setting_types import Choice, Class, Length, Number, Ports, SettingType, Size, Text, Truth, Whole
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.testing import JobHarness
 
@@ -38,6 +38,8 @@ def beyond(kind: SettingType) -> list[str]:
         return [str(kind.most + 1), "1.5", "1e3", *([str(kind.least - 1)] if kind.least else [])]
     if isinstance(kind, Number):
         return [str(kind.most + 1), "1,5", "1 s", *([str(kind.least - 0.1)] if kind.least else [])]
+    if isinstance(kind, Ports):
+        return ["65536", "9070-9067", "1,,2", "1-2-3", "1.5"]
     return ["0", "yes", "1.5"]
 
 

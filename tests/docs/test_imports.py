@@ -28,6 +28,7 @@ MODULES = [
     "penstock.datastream.connectors.redis",
     "penstock.connectors.generated",
     "penstock.metrics",
+    "penstock.query",
     "penstock.tables",
     "penstock.testing",
 ]

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from penstock.rest.token_file import cluster_token, read_token
+from penstock.common.tokens import read_token
+from penstock.rest.token_file import cluster_token
 from penstock.state.local_storage import LocalStorage
 
 

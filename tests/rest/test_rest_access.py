@@ -14,8 +14,8 @@ import pytest
 from fake_gateway import JOB
 from http_service import OPEN, Service, multipart, served
 
+from penstock.common.addresses import is_loopback
 from penstock.rest.access import AccessControl, AccessRules
-from penstock.rest.addresses import is_loopback
 from penstock.rest.audit import AuditLog
 
 CANCEL = f"/jobs/{JOB}?mode=cancel"

@@ -14,10 +14,10 @@ import pytest
 from fake_gateway import JOB
 from http_service import Service, served
 
+from penstock.common.tokens import UnusableToken
 from penstock.rest.client import NotAuthorized, NotKnown, NotNow, RefusedByService, RestClient, ServiceUnreachable
 from penstock.rest.contract import JobDetailsInfo, JobIdsWithStatusOverview, TriggerResponse
 from penstock.rest.endpoints import Nothing
-from penstock.rest.token_file import UnusableToken
 
 
 @pytest.fixture(scope="module")

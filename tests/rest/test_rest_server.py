@@ -16,10 +16,11 @@ import pytest
 from certificates import self_signed
 from http_service import OPEN, served, wait_for
 
+from penstock.common.tokens import UnusableToken, read_token
 from penstock.rest.audit import AuditLog
 from penstock.rest.client import RestClient
 from penstock.rest.server import CannotListen, RestServer, TlsRequired, connection_limit, raise_descriptor_limit
-from penstock.rest.token_file import UnusableToken, read_token, service_token, token_file
+from penstock.rest.token_file import service_token, token_file
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:

@@ -1,4 +1,4 @@
-"""The table of `make bench-standbys`: what is compared, and what fails the check."""
+"""The table of `make bench-standbys`: the limits, and what fails the check."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -16,6 +16,15 @@ from penstock.state.descriptors import (
 from penstock.state.namespaced import Namespaced
 from penstock.state.overlay import Overlay
 
+_CONTENTS, _TRIGGER, _FUNCTION = "window", "trigger", "window function"
+SCOPES = (_CONTENTS, _TRIGGER, _FUNCTION)
+"""Name prefixes of states that belong to a window of a key."""
+
+
+def in_scope(name: str) -> bool:
+    """Return whether a state with this name can belong to windows."""
+    return name.startswith(tuple(f"{scope} " for scope in SCOPES))
+
 
 class NotMergeable(PenstockError):
     """A state that cannot be merged was requested or merged, for windows that merge.
@@ -28,9 +37,9 @@ class Scopes:
     """Three scopes of state names, which keep the states of contents, trigger and function apart."""
 
     def __init__(self, overlay: Overlay) -> None:
-        self.contents = Namespaced(overlay, "window", NAME_LENGTH)
-        self.trigger = Namespaced(overlay, "trigger", NAME_LENGTH)
-        self.function = Namespaced(overlay, "window function", NAME_LENGTH)
+        self.contents = Namespaced(overlay, _CONTENTS, NAME_LENGTH)
+        self.trigger = Namespaced(overlay, _TRIGGER, NAME_LENGTH)
+        self.function = Namespaced(overlay, _FUNCTION, NAME_LENGTH)
 
     def enter(self, key: bytes, window: bytes, state_window: bytes | None = None) -> None:
         """Make a window current. `state_window` holds its contents, if it is not the window itself."""

@@ -97,17 +97,21 @@ class _Table:
                 for key in keys[_range(keys, prefix)]:
                     if data.pop(key, None) is not None:
                         removed.add(key)
+        size = len(data)
         for key, value in change.entries:
             if value is None:
                 if data.pop(key, None) is not None:
                     removed.add(key)
+                    size -= 1
                 continue
-            if key not in data:
+            data[key] = value
+            # Asking whether the key is there would be another lookup, which takes as long in a large dict.
+            if len(data) != size:
+                size += 1
                 if key in removed:
                     removed.discard(key)
                 else:
                     added.append(key)
-            data[key] = value
 
     def sorted_keys(self) -> list[bytes]:
         """Return all keys in order. The list changes only with the table, so never while a reader is open."""

@@ -1,0 +1,56 @@
+"""The CPU time of following a job, in proportion to that of the job's own replay of the same deltas.
+
+`python -m bench.query.following KEYS CHANGES CHECKPOINTS` prints a JSON object with both, in seconds.
+"""
+
+import json
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.query.job import change, harness, load
+from penstock.checkpoint.manifest import latest
+from penstock.checkpoint.manifest_chain import ManifestChain, forget_manifests
+from penstock.query.follower import Follower
+from penstock.state.backends import Backend, ReplicaStore
+from penstock.state.replica import Replicas
+
+
+def main(keys: int, changes: int, checkpoints: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
+        job = harness(str(Path(directory) / "job"), keys)
+        load(job, keys)
+        follower = Follower(job.storage, clock=lambda: 0.0)
+        follower.poll()
+        backend = Backend(name="filesystem", directories=[str(Path(directory) / "replicas")])
+        opener = ReplicaStore(backend).opener("bench")
+        rng = random.Random(1)
+        replayed = followed = 0.0
+        for number in range(checkpoints + 1):
+            change(job, keys, changes, rng)
+            found = latest(job.storage)
+            assert found is not None
+            manifest, version = found
+            forget_manifests()
+            started = time.process_time()
+            replicas = Replicas("sums", manifest.blocks["sums"], ManifestChain(job.storage, version), opener)
+            for block in manifest.blocks["sums"].numbers:
+                replicas.reader(manifest.blocks["sums"].groups(block).start)
+            replicas.close()
+            once = time.process_time() - started
+            forget_manifests()
+            started = time.process_time()
+            follower.poll()
+            assert follower.newest == version.id
+            if number:
+                # The first one builds the replicas of the task.
+                replayed += once
+                followed += time.process_time() - started
+        job.close()
+    print(json.dumps({"replayed": replayed, "followed": followed, "rebuilt": follower.rebuilt}))
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

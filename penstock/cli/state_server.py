@@ -1,0 +1,56 @@
+"""`penstock state-server`: serve the queryable state of a job from its checkpoints."""
+
+from __future__ import annotations
+
+import threading
+from typing import Annotated
+
+import typer
+
+from penstock.cli.overrides import Setting, overrides_of
+from penstock.cli.shown_errors import ShownErrors
+from penstock.common.options import canonical, check_keys, check_values, store_options, surrounding_settings
+
+# Commands import what they need themselves, to keep `penstock run` fast.
+
+
+def state_server(
+    job: Annotated[str, typer.Argument(help="The job's folder below state.checkpoints.dir, as a path or URI.")],
+    job_id: Annotated[
+        str, typer.Option("--job-id", help="The id under which clients ask for it; the name of the folder by default.")
+    ] = "",
+    share: Annotated[
+        str, typer.Option("--share", metavar="I/N", help="Serve the I-th of N parts of the state, such as 1/2.")
+    ] = "1/1",
+    settings: Setting = None,
+) -> None:
+    """Serve the queryable state of a job until Ctrl-C. Needs only its checkpoints."""
+    from penstock.checkpoint.job_directories import owner_of
+    from penstock.query.follower import Share
+    from penstock.query.server import StateServer
+    from penstock.savepoint.format import savepoint_storage
+
+    with ShownErrors():
+        overrides = overrides_of(settings)
+        check_keys(overrides)
+        check_values(overrides)
+        found = canonical(surrounding_settings() | overrides)
+        root = savepoint_storage(job, store_options(found))
+        folder = root.where.rstrip("/").rsplit("/", 1)[-1]
+        server = StateServer(found)
+        try:
+            server.follow(job_id or folder, owner_of(root) or folder, root, Share(*_share(share)))
+            server.start()
+            typer.echo(f"Serving {root.where} on {server.address}. End with Ctrl-C.")
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            typer.echo("Stopped.")
+        finally:
+            server.close()
+
+
+def _share(text: str) -> tuple[int, int]:
+    first, _, servers = text.partition("/")
+    if not (first.isdecimal() and servers.isdecimal() and 1 <= int(first) <= int(servers) <= 16):
+        raise typer.BadParameter(f"'{text}' is not a share: write 1/2 and 2/2 for two servers.", param_hint="--share")
+    return int(first) - 1, int(servers)

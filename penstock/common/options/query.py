@@ -1,0 +1,97 @@
+"""Options for queryable state."""
+
+from __future__ import annotations
+
+from penstock.common.options.definition import option
+from penstock.common.setting_types import Length, Ports, Size, Text, Truth, Whole
+
+QUERYABLE_STATE = option(
+    "queryable-state.enable",
+    Truth(),
+    "false",
+    "Whether states can be read from outside the job. A job that declares a queryable state needs it.",
+)
+RETAINED_FOR_QUERIES = option(
+    "queryable-state.retained-checkpoints",
+    Whole(1, 1000),
+    "10",
+    "Number of checkpoints that a state server keeps readable. Each takes the memory of its changes.",
+)
+PIN_AGE = option(
+    "queryable-state.pin.max-age",
+    Length(1),
+    "1 min",
+    "How long a job keeps the files of a checkpoint for a state server that gives no sign of life.",
+)
+PIN_CHECKPOINTS = option(
+    "queryable-state.pin.max-checkpoints",
+    Whole(1),
+    "1000",
+    "How far a state server can be behind the job before the job removes files that the server has not read.",
+)
+PROXY_PORTS = option(
+    "queryable-state.proxy.ports",
+    Ports(),
+    "9069",
+    "Ports for the proxy of a host, of which the first free one is taken: a port, a range, or a list of both. 0 takes "
+    "any free port.",
+)
+SERVER_PORTS = option(
+    "queryable-state.server.ports",
+    Ports(),
+    "9067-9068,9070-9166",
+    "Ports for state servers, of which each takes the first free one.",
+)
+QUERY_ADDRESS = option(
+    "queryable-state.bind-address", Text(), "127.0.0.1", "Address that the proxy and state servers listen on."
+)
+PROXY_THREADS = option(
+    "queryable-state.proxy.query-threads",
+    Whole(1, 10_000),
+    "64",
+    "Number of requests that a proxy forwards at the same time. More wait for a second, then fail.",
+)
+SERVER_THREADS = option(
+    "queryable-state.server.query-threads",
+    Whole(1, 10_000),
+    "32",
+    "Number of reads that a state server executes at the same time. More wait for a second, then fail.",
+)
+QUERY_TOKEN_FILE = option(
+    "queryable-state.auth.token-file",
+    Text(),
+    "",
+    "File with the token that requests need, readable by this user only. Created if it does not exist.",
+    default_text="`penstock/query-token` below the user's state directory",
+)
+QUERY_TLS_CERTIFICATE = option(
+    "queryable-state.ssl.certificate",
+    Text(),
+    "",
+    "PEM file with the certificate of proxies and state servers. Required beyond this host.",
+    default_text="no TLS",
+)
+QUERY_TLS_KEY = option(
+    "queryable-state.ssl.private-key", Text(), "", "PEM file with the private key.", default_text="none"
+)
+QUERY_TLS_CA = option(
+    "queryable-state.ssl.ca",
+    Text(),
+    "",
+    "PEM file with the authorities that a proxy trusts when it talks to state servers.",
+    default_text="those of the operating system",
+)
+MAX_RESULT = option(
+    "queryable-state.max-result-size", Size(), "16 mb", "Maximum size of an answer. Scans have no maximum."
+)
+MAX_REQUEST = option("queryable-state.max-request-size", Size(), "4 mb", "Maximum size of a request.")
+SCAN_TIMEOUT = option("queryable-state.scan-timeout", Length(1), "10 min", "Time after which a scan is aborted.")
+POLL_INTERVAL = option(
+    "queryable-state.poll-interval",
+    Length(1),
+    "50 ms",
+    "How often a state server looks for a new checkpoint. A look is one request to the checkpoint storage.",
+)
+LINGER = option(
+    "queryable-state.linger", Length(), "1 min", "How long a state server answers after the end of its job."
+)

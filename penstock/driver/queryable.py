@@ -1,0 +1,128 @@
+"""The states of a job that can be read from outside: checked when the job is submitted, recorded in each manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from penstock.checkpoint.manifest import Manifest, OperatorSnapshot, StateAddress
+from penstock.common.options.query import QUERYABLE_STATE
+from penstock.errors import PenstockError
+from penstock.graph.inspect import always_called
+from penstock.graph.logical import LogicalGraph, Node
+from penstock.runtime.report import Report
+from penstock.runtime.state_operators import QueryableStateOperator
+from penstock.runtime.windows.scopes import in_scope
+from penstock.state.descriptors import StateDescriptor
+
+
+class QueryableStateDisabled(PenstockError):
+    """The job declares a queryable state, but queryable state is not enabled.
+
+    Operator action: set ``queryable-state.enable`` to true, or remove the declaration.
+    """
+
+    retryable = False
+
+
+class DuplicateQueryableState(PenstockError):
+    """Two states of the job are queryable under the same name.
+
+    Operator action: choose another name for one of them.
+    """
+
+    retryable = False
+
+
+class _Declared(NamedTuple):
+    node: Node
+    name: str
+    """The name of the queryable state; empty if only the running function knows it."""
+
+
+def check_queryable(graph: LogicalGraph, enabled: bool) -> None:
+    """Check the queryable states that can be seen before the job runs.
+
+    Raises QueryableStateDisabled, DuplicateQueryableState.
+    """
+    found = [each for node in graph.nodes.values() for each in _declared_by(node)]
+    if found and not enabled:
+        first = found[0]
+        named = f" as '{first.name}'" if first.name else ""
+        raise _disabled(f"Operator '{first.node.name}' makes a state queryable{named}", first.node)
+    seen: dict[str, Node] = {}
+    for node, name in found:
+        if not name:
+            continue
+        if name in seen:
+            raise DuplicateQueryableState(
+                f"Operators '{seen[name].name}' and '{node.name}' both make a state queryable as '{name}'.",
+                fix="Choose another name for one of them.",
+                locations=(node.location, seen[name].location),
+            )
+        seen[name] = node
+
+
+def _declared_by(node: Node) -> Iterator[_Declared]:
+    operator = node.operator
+    if isinstance(operator, QueryableStateOperator):
+        yield _Declared(node, operator.queryable_name)
+        return
+    function = None if operator is None else operator.function
+    # An operator of the broadcast pattern has the descriptors of its states itself.
+    for value in [*getattr(function, "__dict__", {}).values(), *getattr(operator, "descriptors", ())]:
+        if isinstance(value, StateDescriptor) and value.queryable_name is not None:
+            yield _Declared(node, value.queryable_name)
+    if always_called(function, "open", "set_queryable"):
+        yield _Declared(node, "")
+
+
+def queryable_states(
+    last: Manifest | None, snapshots: Mapping[str, OperatorSnapshot], reports: Iterable[Report], enabled: bool
+) -> dict[str, StateAddress]:
+    """Return the queryable states of an epoch by name, from the reports of its tasks.
+
+    A function registers the states of windows when a window first uses them. Until it does in this epoch, those of the
+    last manifest remain.
+
+    Raises QueryableStateDisabled, DuplicateQueryableState.
+    """
+    found: dict[str, StateAddress] = {}
+    for report in reports:
+        for part in report.operators:
+            for state, name in part.queryable.items():
+                address = StateAddress(uid=part.uid, state=state)
+                _check(address, name, found.setdefault(name, address), snapshots, enabled)
+    known = {(address.uid, address.state) for address in found.values()}
+    for name, address in ({} if last is None else last.queryable).items():
+        stored = address.uid in snapshots and address.state in snapshots[address.uid].states
+        # Else it would stay after its program has ceased to declare it.
+        if enabled and stored and in_scope(address.state) and (address.uid, address.state) not in known:
+            found.setdefault(name, address)
+    return dict(sorted(found.items()))
+
+
+def _check(
+    address: StateAddress,
+    name: str,
+    first: StateAddress,
+    snapshots: Mapping[str, OperatorSnapshot],
+    enabled: bool,
+) -> None:
+    operator = snapshots[address.uid].name
+    if not enabled:
+        raise _disabled(f"Operator '{operator}' makes its state '{address.state}' queryable as '{name}'")
+    if first != address:
+        raise DuplicateQueryableState(
+            f"State '{first.state}' of operator '{snapshots[first.uid].name}' and state '{address.state}' of operator "
+            f"'{operator}' are both queryable as '{name}'.",
+            fix="Choose another name for one of them.",
+        )
+
+
+def _disabled(problem: str, node: Node | None = None) -> QueryableStateDisabled:
+    return QueryableStateDisabled(
+        f"{problem}, but queryable state is not enabled.",
+        fix=f"Set {QUERYABLE_STATE.key} to true, for example with penstock run -D {QUERYABLE_STATE.key}=true.",
+        locations=() if node is None else (node.location,),
+    )

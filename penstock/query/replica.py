@@ -1,0 +1,188 @@
+"""A replica of some key groups of one operator, which keeps several checkpoints readable.
+
+The engine holds the oldest of them. Above it lie the changes of each later checkpoint, as the deltas have them. A new
+checkpoint therefore costs what it costs a task: to read its changes, and to apply those of the checkpoint that leaves.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from operator import itemgetter
+from typing import NamedTuple
+
+from penstock.checkpoint.bases import block_groups
+from penstock.checkpoint.manifest import Version, encode_version
+from penstock.checkpoint.manifest_chain import ManifestChain
+from penstock.query.errors import CheckpointGone
+from penstock.state.engines.base import Engine
+from penstock.state.files import GroupChanges, merge_changes, read_changes
+from penstock.state.storage import Storage
+
+Entry = tuple[bytes, bytes]
+_first = itemgetter(0)
+
+_FEW = 0.05
+"""Changes, in proportion to the entries of a key group, that are cheaper to apply one by one."""
+
+
+class Layer(NamedTuple):
+    """The changes of one checkpoint to one operator. Its replicas share them."""
+
+    version: Version
+    changes: dict[int, GroupChanges]
+    """By key group."""
+
+
+def read_layer(
+    storage: Storage, uid: str, before: Version, version: Version, max_parallelism: int, wanted: frozenset[int] | None
+) -> Layer | None:
+    """Return the changes from a checkpoint to the next one, or None if the replicas must be built again.
+
+    All replicas of an operator read them together: each file is opened and its index is decoded once. `wanted`: the key
+    groups to read; None for all.
+    """
+    chain = ManifestChain(storage, version)
+    steps = chain.steps(uid, range(max_parallelism), encode_version(before))
+    if steps is None:
+        return None
+    changes: dict[int, list[GroupChanges]] = {}
+    for step in steps:
+        groups = step.groups if wanted is None else frozenset(group for group in wanted if group in step.groups)
+        for change in read_changes(step.data, groups, name=step.name):
+            changes.setdefault(change.group, []).append(change)
+    return Layer(
+        version, {group: each[0] if len(each) == 1 else merge_changes(each) for group, each in changes.items()}
+    )
+
+
+class BlockReplica:
+    """The state of some key groups of an operator at several checkpoints. Only one thread advances it."""
+
+    def __init__(self, storage: Storage, uid: str, groups: range, engine: Engine) -> None:
+        self._storage = storage
+        self._uid = uid
+        self.groups = groups
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._oldest = 0
+        self._layers: list[Layer] = []
+
+    @property
+    def oldest(self) -> int:
+        """The oldest readable checkpoint."""
+        return self._oldest
+
+    def build(self, version: Version) -> None:
+        """Read the complete state of a checkpoint. No earlier one is readable then."""
+        position = encode_version(version)
+        if self._engine.position() != position:
+            self._engine.reset()
+            state = block_groups(ManifestChain(self._storage, version), self._uid, self.groups)
+            self._engine.apply(None, state, position)
+        self._oldest = version.id
+        self._layers = []
+
+    def add(self, layer: Layer) -> None:
+        """Make the changes of a checkpoint readable."""
+        with self._lock:
+            self._layers.append(layer)
+
+    def retire(self, oldest: int) -> None:
+        """Drop the checkpoints before this one."""
+        while self._layers and self._layers[0].version.id <= oldest:
+            with self._lock:
+                layer = self._layers.pop(0)
+                changes = [layer.changes[group] for group in self.groups if group in layer.changes]
+                self._engine.apply(self._engine.position(), changes, encode_version(layer.version))
+                self._oldest = layer.version.id
+
+    def get(self, number: int, group: int, entry: bytes) -> bytes | None:
+        """Return the value of an entry at a checkpoint, or None. Raises CheckpointGone."""
+        with self._lock:
+            self._check(number)
+            for layer in reversed(self._layers):
+                change = layer.changes.get(group) if layer.version.id <= number else None
+                if change is None:
+                    continue
+                place = bisect_left(change.entries, entry, key=_first)
+                if place < len(change.entries) and change.entries[place][0] == entry:
+                    return change.entries[place][1]
+                if any(entry.startswith(prefix) for prefix in change.cleared):
+                    return None
+            with self._engine.reader() as reader:
+                return reader.get(entry)
+
+    def between(self, number: int, group: int, start: bytes, end: bytes) -> list[Entry]:
+        """Return the entries of a key group with `start` <= key < `end` at a checkpoint, in order.
+
+        Raises CheckpointGone.
+        """
+        with self._lock:
+            self._check(number)
+            with self._engine.reader() as reader:
+                stored = list(reader.between(start, end))
+            layers = [
+                _within(layer.changes[group], start, end)
+                for layer in self._layers
+                if layer.version.id <= number and group in layer.changes
+            ]
+        for layer in layers:
+            stored = _changed(stored, layer)
+        return stored
+
+    def changes(self, number: int) -> dict[int, GroupChanges]:
+        """Return the changes of a checkpoint by key group. Raises CheckpointGone."""
+        with self._lock:
+            self._check(number - 1)
+            found = next((layer.changes for layer in self._layers if layer.version.id == number), {})
+            return {group: found[group] for group in self.groups if group in found}
+
+    def close(self) -> None:
+        """Release the memory of the replica."""
+        with self._lock:
+            self._layers = []
+            self._oldest = 1 << 62
+            self._engine.close()
+
+    def _check(self, number: int) -> None:
+        if number < self._oldest:
+            raise gone(number, self._oldest)
+
+
+def gone(number: int, oldest: int) -> CheckpointGone:
+    """Return the error for a checkpoint that is not readable any more."""
+    return CheckpointGone(
+        f"Checkpoint {number} is not readable any more; the oldest is {oldest}.",
+        fix="Read a later one, or raise queryable-state.retained-checkpoints.",
+    )
+
+
+def key_group_range(group: int) -> tuple[bytes, bytes]:
+    """Return the range of all entries of a key group."""
+    return group.to_bytes(2, "big"), (group + 1).to_bytes(2, "big")
+
+
+def _within(change: GroupChanges, start: bytes, end: bytes) -> GroupChanges:
+    low = bisect_left(change.entries, start, key=_first)
+    high = bisect_left(change.entries, end, low, key=_first)
+    cleared = [prefix for prefix in change.cleared if prefix < end and (prefix >= start or start.startswith(prefix))]
+    return GroupChanges(change.group, cleared, change.entries[low:high])
+
+
+def _changed(entries: list[Entry], change: GroupChanges) -> list[Entry]:
+    """Return sorted entries after a change. Can change the list that is passed."""
+    if change.cleared or len(change.entries) > _FEW * len(entries):
+        merged = merge_changes([GroupChanges(change.group, [], [*entries]), change], as_base=True)
+        return [(key, value) for key, value in merged.entries if value is not None]
+    # A scan of a million keys with ten checkpoints above them would spend half of its time merging.
+    for key, value in change.entries:
+        place = bisect_left(entries, key, key=_first)
+        found = place < len(entries) and entries[place][0] == key
+        if value is None:
+            del entries[place : place + found]
+        elif found:
+            entries[place] = key, value
+        else:
+            entries.insert(place, (key, value))
+    return entries

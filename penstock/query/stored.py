@@ -1,0 +1,162 @@
+"""One queryable state at one checkpoint: from the entries of a replica to encoded values in their current type.
+
+Values stay encoded: the client knows the types that it wants. TTL hides values by the clock of the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import merge
+from operator import itemgetter
+from typing import NamedTuple
+
+from penstock.checkpoint.expiry import visible_at
+from penstock.query.errors import WrongKind
+from penstock.query.follower import Follower, Readable
+from penstock.query.registry import QueryableState, find_state
+from penstock.query.replica import BlockReplica, Entry
+from penstock.runtime.windows.scopes import in_scope
+from penstock.runtime.windows.window import NAME_LENGTH
+from penstock.state.entries import entry_prefix, state_id
+from penstock.state.files import GroupChanges, prefix_end
+from penstock.state.key_groups import key_group_of
+from penstock.state.ttl import STAMP, decode_elements, timed_name
+from penstock.state.ttl_reader import with_time
+from penstock.tables.layouts import is_windowed, parts_of, present
+
+Parts = list[tuple[bytes, bytes]]
+"""Map keys and values, all encoded. The map key is empty for other kinds; a list has one part per element."""
+
+_first = itemgetter(0)
+VALUES = ("value", "reducing", "aggregating")
+"""The kinds with one value per key."""
+
+
+class Place(NamedTuple):
+    """A key, and the window if the state belongs to windows."""
+
+    key: bytes
+    window: bytes
+
+
+class StoredState:
+    """A keyed queryable state at one checkpoint. Used by any number of threads."""
+
+    def __init__(self, readable: Readable, name: str) -> None:
+        """Raises UnknownQueryableState, NotEnabled."""
+        manifest = readable.manifest
+        self.number = readable.version.id
+        self.state: QueryableState = find_state(manifest, name)
+        self.snapshot = manifest.operators[self.state.uid]
+        self.form = self.snapshot.ttl.get(self.state.state)
+        self.ids = [state_id(self.state.state)]
+        if self.form is not None:
+            self.ids.append(state_id(timed_name(self.state.state)))
+        self._expiry = visible_at(manifest, self.state.uid)
+        self._present = present(self.snapshot.migrations.get(self.state.state, ()))
+        self._scoped = in_scope(self.state.state)
+        self._direct = self.state.kind in VALUES and self.form is None and not self._scoped
+
+    def group_of(self, key: bytes) -> int:
+        """Return the key group of a key."""
+        return key_group_of(key, self.state.max_parallelism)
+
+    def get(self, follower: Follower, key: bytes, window: bytes = b"") -> Parts:
+        """Return what a key has; empty if it has nothing. Raises CheckpointGone, NotServed, WrongKind."""
+        group = self.group_of(key)
+        replica = follower.replica(self.state.uid, group, self.state.max_parallelism)
+        if self._direct:
+            # The bulk of all reads.
+            data = replica.get(self.number, group, entry_prefix(group, self.ids[0], key))
+            return [] if data is None else [(b"", data if self._present is None else self._present(data))]
+        found = {place.window: parts for place, parts in self._places(replica, group, key)}
+        if window or not found.keys() - {b""}:
+            return found.get(window, [])
+        raise WrongKind(
+            f"Queryable state '{self.state.name}' belongs to windows; the key has {len(found)} of them.",
+            fix="Pass the window, such as window=(start, end) in milliseconds, or scan the state.",
+        )
+
+    def _places(self, replica: BlockReplica, group: int, key: bytes) -> Iterator[tuple[Place, Parts]]:
+        ranges = [entry_prefix(group, number, key) for number in self.ids]
+        return self._grouped(self._visible(replica, group, ranges))
+
+    def places(self, replica: BlockReplica, group: int) -> Iterator[tuple[Place, Parts]]:
+        """Yield everything that a key group has, in the order of the keys."""
+        start = group.to_bytes(2, "big")
+        ranges = [start + number.to_bytes(4, "big") for number in self.ids]
+        return self._grouped(self._visible(replica, group, ranges))
+
+    def visible(self, replica: BlockReplica, group: int) -> GroupChanges:
+        """Return the entries of a key group in their stored form, without those that have expired."""
+        start = group.to_bytes(2, "big")
+        found = [
+            entry
+            for number in sorted(self.ids)
+            for entry in self._entries(replica, group, start + number.to_bytes(4, "big"))
+        ]
+        return GroupChanges(group, [], [*found])
+
+    def _entries(self, replica: BlockReplica, group: int, prefix: bytes) -> list[Entry]:
+        end = prefix_end(prefix)
+        assert end is not None
+        entries = replica.between(self.number, group, prefix, end)
+        if not entries or self.form is None:
+            return entries
+        left = self._expiry.rest(GroupChanges(group, [], [*entries])).entries
+        return [(key, value) for key, value in left if value is not None]
+
+    def _visible(self, replica: BlockReplica, group: int, ranges: list[bytes]) -> Iterator[Entry]:
+        """Yield the entries below these prefixes, one for each id. Those of a state with TTL start with a timestamp."""
+        plain = self._entries(replica, group, ranges[0])
+        if self.form is None:
+            return iter(plain)
+        number, form = self.ids[1].to_bytes(4, "big"), self.form
+        stamped = ((key[:2] + number + key[6:], with_time(data, form)) for key, data in plain)
+        return merge(self._entries(replica, group, ranges[1]), stamped, key=_first)
+
+    def _grouped(self, entries: Iterator[Entry]) -> Iterator[tuple[Place, Parts]]:
+        last: Place | None = None
+        parts: Parts = []
+        for full, data in entries:
+            place, rest = self.place_of(full)
+            if place != last:
+                if last is not None and parts:
+                    yield last, parts
+                last, parts = place, []
+            if self.state.kind == "list":
+                parts += [(b"", self._current(element)) for element in decode_elements(data)]
+            else:
+                parts.append((rest, self._current(data)))
+        if last is not None and parts:
+            yield last, parts
+
+    def place_of(self, full: bytes) -> tuple[Place, bytes]:
+        """Return the key and window of an entry, and the bytes that follow."""
+        key, rest = parts_of(full)
+        if self._scoped and is_windowed(self.state.state, self.state.kind, rest):
+            return Place(key, rest[:NAME_LENGTH]), rest[NAME_LENGTH:]
+        return Place(key, b""), rest
+
+    def _current(self, data: bytes) -> bytes:
+        """Return a stored value without its timestamp, in the current version of its type."""
+        if self.form is not None:
+            data = data[STAMP.size :]
+        return data if self._present is None else self._present(data)
+
+    def current_value(self, data: bytes) -> bytes:
+        """Return a stored value in the current version of its type, for a state without TTL."""
+        return self._current(data)
+
+    def some_keys(self, follower: Follower, most: int = 100) -> list[bytes]:
+        """Return some keys that have this state."""
+        found: list[bytes] = []
+        for replica in follower.runs(self.state.uid):
+            for group in replica.groups:
+                for place, _ in self.places(replica, group):
+                    found.append(place.key)
+                    if len(found) >= most:
+                        return found
+                if found:
+                    break
+        return found

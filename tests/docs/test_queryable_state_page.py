@@ -1,0 +1,37 @@
+"""The examples of docs/query/queryable-state.md form one program, and it runs."""
+
+import re
+import socket
+from pathlib import Path
+
+from penstock.query import errors
+
+PAGE = Path(__file__).parents[2] / "docs" / "query" / "queryable-state.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+def test_examples_of_the_queryable_state_page_run(tmp_path: Path) -> None:
+    assert len([block for block in BLOCKS if "assert " in block]) == len(BLOCKS) - 2
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        port, server_port = one.getsockname()[1], other.getsockname()[1]
+    token_file = str(tmp_path / "token")
+    settings = {
+        "queryable-state.proxy.ports": str(port),
+        "queryable-state.server.ports": str(server_port),
+        "queryable-state.auth.token-file": token_file,
+    }
+    names = {"__name__": "queryable_state_page", "settings": settings, "port": port, "token_file": token_file}
+    try:
+        for block in BLOCKS:
+            exec(compile(block, str(PAGE), "exec"), names)
+    finally:
+        for each in ("client", "server", "job"):
+            if each in names:
+                names[each].close()  # type: ignore[attr-defined]
+
+
+def test_the_page_lists_every_error() -> None:
+    documented = set(
+        re.findall(r"`([A-Z]\w+)`", PAGE.read_text().partition("## Errors")[2].partition("## Security")[0])
+    )
+    assert documented - {"True"} == {kind.__name__ for kind in errors.BY_CODE.values()}

@@ -1,0 +1,81 @@
+"""Fixtures of jobs with state servers."""
+
+import pytest
+from query_jobs import Job, free_ports
+
+from penstock.query.client import QueryableStateClient
+from penstock.query.flight_server import query_token
+from penstock.query.server import StateServer
+
+
+@pytest.fixture
+def make_job(tmp_path):
+    """`make_job(name)` starts a job."""
+    made = []
+
+    def make(name):
+        made.append(Job(tmp_path / name))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.harness.close()
+
+
+@pytest.fixture
+def job(make_job):
+    return make_job("job")
+
+
+@pytest.fixture
+def settings(tmp_path):
+    proxy, *servers = free_ports(5)
+    made = {
+        "queryable-state.proxy.ports": str(proxy),
+        "queryable-state.server.ports": ",".join(map(str, servers)),
+        "queryable-state.auth.token-file": str(tmp_path / "token"),
+        "queryable-state.poll-interval": "2 ms",
+    }
+    assert query_token(made)
+    return made
+
+
+@pytest.fixture
+def connect(settings):
+    """`connect(**options)` returns a client of the proxy."""
+    clients = []
+
+    def connected(**options):
+        port = int(settings["queryable-state.proxy.ports"])
+        token_file = settings["queryable-state.auth.token-file"]
+        clients.append(QueryableStateClient("127.0.0.1", port, token_file=token_file, **options))
+        return clients[-1]
+
+    yield connected
+    for each in clients:
+        each.close()
+
+
+@pytest.fixture
+def client(connect):
+    return connect()
+
+
+@pytest.fixture
+def serve(settings):
+    """`serve(job)` starts a state server for a job."""
+    servers = []
+
+    def started(*jobs, share=None, **other):
+        server = StateServer(settings | other)
+        servers.append(server)
+        for number, each in enumerate(jobs):
+            followed = server.follow(f"id{number}", f"job{number}", each.root, share)
+            if each.harness.checkpoint:
+                server.await_checkpoint(followed, each.harness.checkpoint)
+        server.start()
+        return server
+
+    yield started
+    for server in servers:
+        server.close()

@@ -1,0 +1,115 @@
+"""Jobs with queryable state, for the tests of this folder."""
+
+import socket
+
+from penstock.checkpoint.lineages import Lineages
+from penstock.common.configuration import Configuration
+from penstock.common.typeinfo import Types
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.functions import KeyedProcessFunction
+from penstock.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from penstock.state.local_storage import LocalStorage
+from penstock.testing import JobHarness
+
+
+def environment(enabled=True, **settings):
+    configuration = Configuration()
+    configuration.set_string("queryable-state.enable", str(enabled).lower())
+    for key, value in settings.items():
+        configuration.set_string(key, value)
+    return StreamExecutionEnvironment.get_execution_environment(configuration)
+
+
+class Mean:
+    """An aggregate function whose accumulator differs from its result."""
+
+    def create_accumulator(self):
+        return (0, 0)
+
+    def add(self, value, accumulator):
+        return accumulator[0] + value, accumulator[1] + 1
+
+    def get_result(self, accumulator):
+        return accumulator[0] / accumulator[1]
+
+    def merge(self, one, other):
+        return one[0] + other[0], one[1] + other[1]
+
+
+def descriptors():
+    """Return one descriptor for each kind of keyed state, by queryable name."""
+    accumulator = Types.TUPLE([Types.LONG(), Types.LONG()])
+    found = [
+        ValueStateDescriptor("value", Types.LONG()),
+        ListStateDescriptor("list", Types.LONG()),
+        MapStateDescriptor("map", Types.STRING(), Types.LONG()),
+        ReducingStateDescriptor("reducing", lambda a, b: a + b, Types.LONG()),
+        AggregatingStateDescriptor("aggregating", Mean(), accumulator),
+    ]
+    for each in found:
+        each.set_queryable(f"the {each.name}")
+    return {each.queryable_name: each for each in found}
+
+
+class EveryKind(KeyedProcessFunction):
+    """Keeps the numbers of a key in all kinds of state. A negative number clears them; zero deletes a map entry."""
+
+    def open(self, runtime_context):
+        known = descriptors()
+        self.value = runtime_context.get_state(known["the value"])
+        self.list = runtime_context.get_list_state(known["the list"])
+        self.map = runtime_context.get_map_state(known["the map"])
+        self.reducing = runtime_context.get_reducing_state(known["the reducing"])
+        self.aggregating = runtime_context.get_aggregating_state(known["the aggregating"])
+
+    def process_element(self, record, ctx):
+        _, number = record
+        if number < 0:
+            for state in (self.value, self.list, self.map, self.reducing, self.aggregating):
+                state.clear()
+            return
+        self.value.update(number)
+        self.list.add(number)
+        if number:
+            self.map.put(f"n{number % 7}", number)
+        else:
+            self.map.remove("n1")
+        self.reducing.add(number)
+        self.aggregating.add(number)
+
+
+def every_kind(backend="filesystem", parallelism=2, storage=None, key_type=None, settings=None, **options):
+    """Return a harness of a job with all kinds of keyed state, over records (key, number)."""
+    env = environment(**options)
+    stream = env.from_collection([]).key_by(lambda record: record[0], key_type).process(EveryKind()).uid("kinds")
+    return JobHarness(
+        stream, backend=backend, parallelism=parallelism, max_parallelism=32, storage=storage, settings=settings
+    )
+
+
+def free_ports(count):
+    """Return ports that nothing listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Job:
+    """A job with all kinds of state, whose checkpoints are where a driver on Spark puts them."""
+
+    def __init__(self, root):
+        self.root = LocalStorage(root)
+        lineages = Lineages(self.root)
+        self.harness = every_kind(storage=lineages.storage_of(lineages.current()))
+
+    def run(self, *records):
+        self.harness.push(*records).epoch()
+        return self.harness.checkpoint

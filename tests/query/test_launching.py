@@ -1,0 +1,75 @@
+"""A state server in a separate process."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+from penstock.common.configuration import Configuration
+from penstock.datastream.state_serving import serve_state
+from penstock.query.errors import UnknownJob, Unreachable
+from penstock.query.launching import Launch, LaunchedServer
+
+
+def await_value(client, job, expected):
+    """Return once a job is served."""
+    while True:
+        try:
+            assert client.get(job, "the value", "ann") == expected
+            return
+        except (Unreachable, UnknownJob):
+            pass
+
+
+def test_a_server_process_serves_a_job_and_ends_some_time_after_it(job, settings, client):
+    job.run(("ann", 3))
+    settings["queryable-state.linger"] = "0 ms"
+    launch = Launch(job_id="the-id", job_name="the name", root=job.root.where, settings=settings)
+    server = LaunchedServer(launch)
+    try:
+        await_value(client, "the-id", 3)
+        assert client.get("the name", "the value", "ann") == 3
+        server.end()
+        assert server.process.wait(30) == 0
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def test_no_server_starts_if_queryable_state_is_disabled(job):
+    serve_state("id", "name", job.root, Configuration())()
+
+
+def test_a_job_whose_checkpoints_are_in_memory_is_told_that_it_is_not_served(caplog):
+    configuration = Configuration()
+    configuration.set_string("queryable-state.enable", "true")
+    serve_state("id", "name", None, configuration)()
+    assert "The state of job 'name' is not served" in caplog.text
+
+
+def test_the_command_serves_a_job_from_its_directory(job, settings, client):
+    job.run(("ann", 3))
+    options = [part for key, value in settings.items() for part in ("-D", f"{key}={value}")]
+    command = [sys.executable, "-m", "penstock.cli.main", "state-server", job.root.where, *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        await_value(client, "job", 3)
+        process.send_signal(signal.SIGINT)
+        printed, _ = process.communicate(timeout=30)
+        first, last = printed.splitlines()
+        assert first.startswith(f"Serving {job.root.where} on grpc://127.0.0.1:")
+        assert last == "Stopped."
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("share", ["0/2", "3/2", "x", "1/17"])
+def test_a_share_that_does_not_exist_is_refused(job, share):
+    done = CliRunner().invoke(app, ["state-server", job.root.where, "--share", share], env={"COLUMNS": "200"})
+    assert done.exit_code == 2
+    assert "write 1/2 and 2/2 for two servers" in done.output
