@@ -80,7 +80,6 @@ class CheckpointNotReached(QueryError):
     """
 
     code = "not-reached"
-    again = True
 
 
 class CheckpointGone(QueryError):
