@@ -98,6 +98,7 @@ class NotEnabled(QueryError):
     """
 
     code = "not-enabled"
+    again = True
 
 
 class NotAllowed(QueryError):

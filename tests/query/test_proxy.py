@@ -28,7 +28,7 @@ class Clock:
 
 
 class Server:
-    """Answers with what it is told, one after the other; the last one stays."""
+    """Gives prepared answers in turn; the last one stays."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
