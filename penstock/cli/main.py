@@ -32,6 +32,7 @@ from penstock.cli.shipping import (
     dependency_settings,
     import_dependencies,
 )
+from penstock.cli.sql import sql
 from penstock.cli.state import state_app
 from penstock.cli.state_server import state_server
 from penstock.cli.submit import submit
@@ -163,6 +164,7 @@ app.command(cls=CancelCommand)(cancel)
 app.command()(rescale)
 app.add_typer(state_app)
 app.command(name="state-server")(state_server)
+app.command()(sql)
 app.add_typer(cluster_app)
 
 

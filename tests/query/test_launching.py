@@ -7,9 +7,11 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from penstock.checkpoint.manifest import manifest_name
 from penstock.cli.main import app
 from penstock.common.configuration import Configuration
 from penstock.datastream.state_serving import serve_state
+from penstock.driver.epoch_settings import Settings
 from penstock.query.errors import UnknownJob, Unreachable
 from penstock.query.launching import Launch, LaunchedServer
 
@@ -34,6 +36,38 @@ def test_a_server_process_serves_a_job_and_ends_some_time_after_it(job, settings
         assert client.get("the name", "the value", "ann") == 3
         server.end()
         assert server.process.wait(30) == 0
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def test_a_server_that_was_stopped_for_100_epochs_catches_up_and_shows_nothing_uncommitted(make_job, settings, client):
+    job = make_job("job", Settings(base_bytes=1, asynchronous=False))
+    storage = job.harness.storage
+    job.run(("ann", 1))
+    stale = storage.read(manifest_name(1))
+    launch = Launch(job_id="the-id", job_name="job", root=job.root.where, settings=settings)
+    server = LaunchedServer(launch)
+    try:
+        await_value(client, "job", 1)
+        server.process.send_signal(signal.SIGSTOP)
+        pinned = storage.list("pins/")
+        # The job stops respecting the pin, as it does when the server has given no sign of life for a minute.
+        for name in pinned:
+            storage.delete(name)
+        for number in range(2, 103):
+            job.run(("ann", number), (f"k{number % 5}", number))
+        assert not storage.exists(manifest_name(1))
+        # A driver that was stopped as well takes the free number again.
+        storage.publish(manifest_name(1), stale)
+        server.process.send_signal(signal.SIGCONT)
+        assert client.read("job", "the value", "ann", at_least=102) == (102, 102)
+        assert client.get_many("job", "the value", [f"k{i}" for i in range(5)]) == {
+            f"k{number % 5}": number for number in range(98, 103)
+        }
+        assert client.describe("job").oldest == 102
+        first = next(client.subscribe("job", "the value", since=1))
+        assert (first.checkpoint, first.reset) == (102, True)
     finally:
         server.process.kill()
         server.process.wait()
