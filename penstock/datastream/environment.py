@@ -19,6 +19,7 @@ from penstock.common.options import (
     check_keys,
     check_values,
     surrounding_settings,
+    without_effect,
 )
 from penstock.common.options.program import (
     DEFAULT_MASTER,
@@ -34,6 +35,7 @@ from penstock.common.spark_submit import started_by_spark_submit
 from penstock.common.type_parameters import T
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.common.without_effect import note, report
 from penstock.connectors.generated import NumberSequenceSource
 from penstock.connectors.socket_text import SocketTextSource
 from penstock.connectors.source import Source
@@ -377,6 +379,9 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
         physical = self._physical()
         if self._launch.inspect is not None:
             self._launch.inspect(name, self._graph, physical, self._configuration)
+        for key, why in without_effect(self._configuration.key_set()).items():
+            note(key, why)
+        report()
         self._launch.submitting()
         client = submit(self, name, physical, job_name)
         self._graph = self._graph.following()
