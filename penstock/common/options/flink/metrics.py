@@ -6,7 +6,7 @@ from penstock.common.options.flink.ruling import without_effect
 
 RULINGS = (
     without_effect(
-        "Penstock reports its own [metrics](metrics.md): the REST interface and `env.add_epoch_listener` deliver them.",
+        "Penstock reports its own metrics, through the REST interface and `env.add_epoch_listener`.",
         """
         metrics.reporters
         events.{* reporter.<name>.<parameter> reporters}

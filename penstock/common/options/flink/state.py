@@ -60,7 +60,7 @@ RULINGS = (
         """,
     ),
     without_effect(
-        "Penstock reports its own [metrics](metrics.md) of state.",
+        "Penstock reports its own metrics of state.",
         """
         state.backend.{latency-track.history-size latency-track.keyed-state-enabled latency-track.sample-interval
         latency-track.state-name-as-variable}
@@ -95,7 +95,7 @@ RULINGS = (
         """,
     ),
     without_effect(
-        "Queries read published checkpoints as [state tables](../query/state-tables.md); no server is needed.",
+        "Published checkpoints can be read as state tables, without a server.",
         """
         query.client.network-threads
         query.proxy.{network-threads ports query-threads}

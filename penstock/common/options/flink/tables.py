@@ -6,7 +6,7 @@ from penstock.common.options.flink.ruling import without_effect
 
 RULINGS = (
     without_effect(
-        "Settings of the Table API; [Spark SQL](../migrate/table-api.md) has `spark.sql.*`.",
+        "The Table API does not exist here; Spark SQL has its own settings, `spark.sql.*`.",
         """
         materialized-table.{default-freshness.continuous default-freshness.full default-start-mode
         refresh-mode.freshness-threshold}
