@@ -21,6 +21,7 @@ from penstock.common.options import (
     surrounding_settings,
 )
 from penstock.common.options.program import (
+    AUTO_WATERMARK_INTERVAL,
     DEFAULT_MASTER,
     JOB_NAME,
     MAX_PARALLELISM,
@@ -31,6 +32,7 @@ from penstock.common.options.program import (
 )
 from penstock.common.overridden import ProgramConfiguration
 from penstock.common.spark_submit import started_by_spark_submit
+from penstock.common.tuning import Tuning
 from penstock.common.type_parameters import T
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
@@ -42,6 +44,7 @@ from penstock.datastream.checks import as_declared, require_uids
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment_dependencies import EnvironmentDependencies
 from penstock.datastream.environment_settings import EnvironmentSettings
+from penstock.datastream.environment_tuning import EnvironmentTuning
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.job_client import LocalJobClient
 from penstock.datastream.launch import launch_context
@@ -57,7 +60,7 @@ if TYPE_CHECKING:
     from penstock.spark.types import DataFrame, SparkSession
 
 
-class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
+class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentTuning, EnvironmentDependencies):
     """The entry point of a program.
 
     Create streams with the ``from_...`` methods, transform them, and run the program with ``execute``.
@@ -81,6 +84,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
         self._given = canonical(given)
         """The settings of the command line."""
         self._configuration = ProgramConfiguration(settings, self._given)
+        self._tuning = Tuning(self._configuration)
         self._graph = LogicalGraph()
         self._job_parameters: dict[str, str] = {}
         self._on_epoch: list[Callable[[EpochStatistics], None]] = []
@@ -167,7 +171,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
 
     def get_config(self) -> ExecutionConfig:
         """Return an object that reads and changes the execution settings of this environment."""
-        return ExecutionConfig(self, self._job_parameters)
+        return ExecutionConfig(self, self._job_parameters, self._tuning)
 
     def set_python_executable(self, python_exec: str) -> None:
         """Set the Python interpreter of the workers.
@@ -397,6 +401,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
             self._job_parameters,
             self._configuration.get(SEGMENT_SIZE),
             self._is_batch(),
+            periodic_watermarks=self._configuration.get(AUTO_WATERMARK_INTERVAL) > 0,
         )
         require_uids(self._graph, self._configuration)
         return physical
