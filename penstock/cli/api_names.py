@@ -9,9 +9,8 @@ from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from penstock import compatibility
 from penstock.absent import ALTERNATIVES, ALTERNATIVES_OF_OLDER, AbsentMember
-from penstock.compatibility import DIFFERS
+from penstock.compatibility import ACCEPTED, DIFFERS
 from penstock.errors import PenstockError
 
 ROOTS = ("pyflink", "penstock")
@@ -31,7 +30,7 @@ _NO_SUCH_NAME = "Penstock has no such name."
 _OLDER_OR_ABSENT = ALTERNATIVES_OF_OLDER | ALTERNATIVES
 WITHOUT_EFFECT = {
     name: f"{why[:1].upper()}{why[1:].rstrip('.')}."
-    for names, why in getattr(compatibility, "ACCEPTED", ())
+    for names, why in ACCEPTED
     for name in names.split()
 }
 """Why a call has no effect, by name or member."""

@@ -4,6 +4,7 @@ from penstock.absent import explain_absent
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.configuration import Configuration
 from penstock.common.execution_config import ExecutionConfig
+from penstock.common.input_dependency_constraint import InputDependencyConstraint
 from penstock.common.job import JobExecutionResult, JobID, JobStatus
 from penstock.common.job_client import JobClient
 from penstock.common.renamed_from import RenamedFrom
@@ -35,6 +36,7 @@ __all__ = [
     "Duration",
     "Encoder",
     "ExecutionConfig",
+    "InputDependencyConstraint",
     "Instant",
     "JobClient",
     "JobExecutionResult",

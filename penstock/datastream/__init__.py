@@ -47,12 +47,14 @@ from penstock.datastream.functions import (
 from penstock.datastream.iterations import Superstep, iterate_bounded
 from penstock.datastream.joins import IntervalJoin, IntervalJoined
 from penstock.datastream.output_tag import OutputTag
+from penstock.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
 from penstock.datastream.state_backend import (
     CustomStateBackend,
     EmbeddedRocksDBStateBackend,
     FsStateBackend,
     HashMapStateBackend,
     MemoryStateBackend,
+    PredefinedOptions,
     RocksDBStateBackend,
     StateBackend,
 )
@@ -120,10 +122,12 @@ __all__ = [
     "KeyedStream",
     "ListCheckpointed",
     "MapFunction",
+    "MemorySize",
     "MemoryStateBackend",
     "MergingWindowAssigner",
     "OutputTag",
     "Partitioner",
+    "PredefinedOptions",
     "ProcessAllWindowFunction",
     "ProcessFunction",
     "ProcessJoinFunction",
@@ -135,6 +139,7 @@ __all__ = [
     "RuntimeExecutionMode",
     "Savepoint",
     "SinkFunction",
+    "SlotSharingGroup",
     "StateBackend",
     "StreamExecutionEnvironment",
     "Superstep",

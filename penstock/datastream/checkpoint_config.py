@@ -12,16 +12,16 @@ from penstock.common.options.checkpoints import (
     CHECKPOINT_RETENTION,
     CHECKPOINT_TIMEOUT,
     CHECKPOINTING_MODE,
-    MAX_CONCURRENT_CHECKPOINTS,
     MIN_PAUSE,
     TOLERABLE_FAILED_CHECKPOINTS,
 )
 from penstock.common.restart_strategy import Length
 from penstock.common.setting_types import MOST_WHOLE
 from penstock.common.time import to_millis
+from penstock.common.tuning import CONCURRENT_CHECKPOINTS
+from penstock.datastream.checkpoint_tuning import CheckpointTuning
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
-from penstock.driver.checkpoint_settings import check_max_concurrent
 
 if TYPE_CHECKING:
     from penstock.datastream.environment import StreamExecutionEnvironment
@@ -32,7 +32,7 @@ def checkpointing_mode(configuration: Configuration) -> CheckpointingMode:
     return CheckpointingMode[configuration.get(CHECKPOINTING_MODE)]
 
 
-class CheckpointConfig:
+class CheckpointConfig(CheckpointTuning):
     """A view of the environment's checkpoint settings; see docs/operate/checkpoints.md.
 
     ``env.get_checkpoint_config()`` returns it. Each setter changes the environment.
@@ -41,11 +41,12 @@ class CheckpointConfig:
     DEFAULT_MODE = CheckpointingMode[CHECKPOINTING_MODE.default]
     DEFAULT_TIMEOUT = CHECKPOINT_TIMEOUT.default
     DEFAULT_MIN_PAUSE_BETWEEN_CHECKPOINTS = MIN_PAUSE.default
-    DEFAULT_MAX_CONCURRENT_CHECKPOINTS = MAX_CONCURRENT_CHECKPOINTS.default
+    DEFAULT_MAX_CONCURRENT_CHECKPOINTS = CONCURRENT_CHECKPOINTS.default
 
     def __init__(self, env: StreamExecutionEnvironment) -> None:
         self._env = env
         self._configuration = env.get_configuration()
+        self._tuning = env._tuning
 
     def is_checkpointing_enabled(self) -> bool:
         """Return whether a checkpoint interval is set."""
@@ -109,23 +110,6 @@ class CheckpointConfig:
         """
         return self._set_length(MIN_PAUSE, min_pause_between_checkpoints, 0)
 
-    def get_max_concurrent_checkpoints(self) -> int:
-        """Return the maximum number of checkpoints in progress, which is always 1."""
-        return self._configuration.get(MAX_CONCURRENT_CHECKPOINTS)
-
-    def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
-        """Accept 1, the only supported number of concurrent checkpoints.
-
-        Args:
-            max_concurrent_checkpoints: Must be 1.
-
-        Raises:
-            BadSetting: If the number is not 1.
-        """
-        check_max_concurrent(max_concurrent_checkpoints)
-        self._configuration.set_integer(MAX_CONCURRENT_CHECKPOINTS.key, max_concurrent_checkpoints)
-        return self
-
     def is_fail_on_checkpointing_errors(self) -> bool:
         """Return whether the first failed checkpoint fails the job."""
         return self.get_tolerable_checkpoint_failure_number() == 0
@@ -177,14 +161,6 @@ class CheckpointConfig:
         """Return the retention policy, or None if none is set."""
         given = self._configuration.contains_key(CHECKPOINT_RETENTION.key)
         return self._retention() if given else None
-
-    def is_unaligned_checkpoints_enabled(self) -> bool:
-        """Return whether checkpoints are unaligned."""
-        return self._env.is_unaligned_checkpoints_enabled()
-
-    def is_force_unaligned_checkpoints(self) -> bool:
-        """Return whether unaligned checkpoints are forced."""
-        return self._env.is_force_unaligned_checkpoints()
 
     def _retention(self) -> ExternalizedCheckpointRetention:
         return ExternalizedCheckpointRetention[self._configuration.get(CHECKPOINT_RETENTION)]

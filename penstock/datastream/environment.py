@@ -19,9 +19,9 @@ from penstock.common.options import (
     check_keys,
     check_values,
     surrounding_settings,
-    without_effect,
 )
 from penstock.common.options.program import (
+    AUTO_WATERMARK_INTERVAL,
     DEFAULT_MASTER,
     JOB_NAME,
     MAX_PARALLELISM,
@@ -32,10 +32,10 @@ from penstock.common.options.program import (
 )
 from penstock.common.overridden import ProgramConfiguration
 from penstock.common.spark_submit import started_by_spark_submit
+from penstock.common.tuning import Tuning
 from penstock.common.type_parameters import T
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.common.without_effect import note, report
 from penstock.connectors.generated import NumberSequenceSource
 from penstock.connectors.socket_text import SocketTextSource
 from penstock.connectors.source import Source
@@ -44,6 +44,7 @@ from penstock.datastream.checks import as_declared, require_uids
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment_dependencies import EnvironmentDependencies
 from penstock.datastream.environment_settings import EnvironmentSettings
+from penstock.datastream.environment_tuning import EnvironmentTuning
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.job_client import LocalJobClient
 from penstock.datastream.launch import launch_context
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from penstock.spark.types import DataFrame, SparkSession
 
 
-class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
+class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentTuning, EnvironmentDependencies):
     """The entry point of a program.
 
     Create streams with the ``from_...`` methods, transform them, and run the program with ``execute``.
@@ -83,6 +84,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
         self._given = canonical(given)
         """The settings of the command line."""
         self._configuration = ProgramConfiguration(settings, self._given)
+        self._tuning = Tuning(self._configuration)
         self._graph = LogicalGraph()
         self._job_parameters: dict[str, str] = {}
         self._on_epoch: list[Callable[[EpochStatistics], None]] = []
@@ -169,7 +171,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
 
     def get_config(self) -> ExecutionConfig:
         """Return an object that reads and changes the execution settings of this environment."""
-        return ExecutionConfig(self, self._job_parameters)
+        return ExecutionConfig(self, self._job_parameters, self._tuning)
 
     def set_python_executable(self, python_exec: str) -> None:
         """Set the Python interpreter of the workers.
@@ -379,9 +381,6 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
         physical = self._physical()
         if self._launch.inspect is not None:
             self._launch.inspect(name, self._graph, physical, self._configuration)
-        for key, why in without_effect(self._configuration.key_set()).items():
-            note(key, why)
-        report()
         self._launch.submitting()
         client = submit(self, name, physical, job_name)
         self._graph = self._graph.following()
@@ -402,6 +401,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
             self._job_parameters,
             self._configuration.get(SEGMENT_SIZE),
             self._is_batch(),
+            periodic_watermarks=self._configuration.get(AUTO_WATERMARK_INTERVAL) > 0,
         )
         require_uids(self._graph, self._configuration)
         return physical

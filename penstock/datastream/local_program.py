@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import check_values
-from penstock.common.options.program import MAX_PARALLELISM, PARALLELISM
+from penstock.common.options.program import AUTO_WATERMARK_INTERVAL, MAX_PARALLELISM, PARALLELISM
 from penstock.connectors.sink import Sink
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
@@ -52,5 +52,6 @@ def local_program(
         env._job_parameters,
         batch=batch,
         own_modules=own_modules,
+        periodic_watermarks=config.get(AUTO_WATERMARK_INTERVAL) > 0,
     )
     return LocalProgram(env._graph, physical, config, batch)

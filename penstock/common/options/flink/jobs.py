@@ -43,11 +43,9 @@ RULINGS = (
         """,
     ),
     without_effect(
-        "Watermarks leave with the record that advances them, and sources are read epoch by epoch, so none gets "
-        "ahead by more than one epoch.",
+        "Sources are read epoch by epoch, so none gets ahead by more than one epoch.",
         """
-        pipeline.{auto-watermark-interval watermark-alignment.allow-unaligned-source-splits
-        watermark-alignment.buffer-size}
+        pipeline.watermark-alignment.{allow-unaligned-source-splits buffer-size}
         """,
     ),
     without_effect(
