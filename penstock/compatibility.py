@@ -214,8 +214,6 @@ of the error. Names of an absent module need an entry only if a package re-expor
 
 _KEYS = "keys are numbers, strings, bytes, dates, tuples of these and similar types: docs/write/keys.md"
 _PRINT = "the driver prints when the epoch is complete, so a printed line is never rolled back"
-_SLOT_NAME = "only shown in the plan: Spark assigns cores to tasks"
-_SETTINGS = "an unknown key is an error; spark.* settings are passed to Spark"
 _LIBRDKAFKA = "a librdkafka property; some have other names than in the Java client"
 
 DIFFERS: dict[str, str] = {
@@ -226,8 +224,6 @@ DIFFERS: dict[str, str] = {
     "DataStream.key_by": _KEYS,
     "DataStream.print": _PRINT,
     "DataStream.set_parallelism": "refused on a source: Spark runs one task per input partition",
-    "DataStream.slot_sharing_group": _SLOT_NAME,
-    "DataStreamSink.slot_sharing_group": _SLOT_NAME,
     "DeliveryGuarantee.NONE": "the same as AT_LEAST_ONCE",
     "KafkaOffsetsInitializer.offsets": "partitions without an offset use the reset strategy, not the group's offset",
     "KafkaSink": "uses confluent-kafka; with EXACTLY_ONCE the driver writes; messages have no timestamps",
@@ -244,10 +240,8 @@ DIFFERS: dict[str, str] = {
     "RuntimeContext.get_attempt_number": "always 0: functions cannot see that an epoch is retried",
     "StreamExecutionEnvironment.add_jars": "for Spark's connectors; refused once Spark has started",
     "StreamExecutionEnvironment.add_python_archive": "functions find the folder with SparkFiles.get(name)",
-    "StreamExecutionEnvironment.configure": _SETTINGS,
     "StreamExecutionEnvironment.execute_async": "without a name, the setting pipeline.name names the job",
     "StreamExecutionEnvironment.from_collection": "several tasks can read the collection",
-    "StreamExecutionEnvironment.get_execution_environment": _SETTINGS,
     "StateTtlConfig.Builder.cleanup_full_snapshot": "when a base is merged; runs in the background unless disabled",
     "StateTtlConfig.Builder.cleanup_in_rocksdb_compact_filter": "by the checkpoint's clock, not the machine's",
     "StateTtlConfig.Builder.cleanup_incrementally": "at the end of the epoch, on every backend",
@@ -256,3 +250,23 @@ DIFFERS: dict[str, str] = {
     "StreamExecutionEnvironment.set_python_requirements": "the driver installs wheels and ships them to the workers",
 }
 """Names and members that accept the same calls but behave differently."""
+
+SAME_RESULTS = frozenset(
+    {
+        "AsyncFunction.timeout",
+        "CheckpointingMode.AT_LEAST_ONCE",
+        "DataStream.print",
+        "DeliveryGuarantee.NONE",
+        "ExponentialBackoffDelayRetryStrategy",
+        "JobClient.cancel",
+        "KafkaSource",
+        "KeyedStream.print",
+        "StateTtlConfig.Builder.cleanup_full_snapshot",
+        "StateTtlConfig.Builder.cleanup_in_rocksdb_compact_filter",
+        "StateTtlConfig.Builder.cleanup_incrementally",
+        "StreamExecutionEnvironment.add_jars",
+        "StreamExecutionEnvironment.from_collection",
+        "StreamExecutionEnvironment.set_python_requirements",
+    }
+)
+"""Those of them whose results are PyFlink's: the difference is when, where or by which library something happens."""

@@ -28,11 +28,7 @@ _API = (
 )
 _NO_SUCH_NAME = "Penstock has no such name."
 _OLDER_OR_ABSENT = ALTERNATIVES_OF_OLDER | ALTERNATIVES
-WITHOUT_EFFECT = {
-    name: f"{why[:1].upper()}{why[1:].rstrip('.')}."
-    for names, why in ACCEPTED
-    for name in names.split()
-}
+WITHOUT_EFFECT = {name: f"{why[:1].upper()}{why[1:].rstrip('.')}." for names, why in ACCEPTED for name in names.split()}
 """Why a call has no effect, by name or member."""
 
 
