@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from penstock.absent import ALTERNATIVES, ALTERNATIVES_OF_OLDER, AbsentMember
-from penstock.compatibility import ACCEPTED, DIFFERS
+from penstock.compatibility import ACCEPTED, DIFFERS, SAME_RESULTS
 from penstock.errors import PenstockError
 
 ROOTS = ("pyflink", "penstock")
@@ -38,7 +38,10 @@ class Status(StrEnum):
     ABSENT = "absent"
     REFUSED = "refused"
     DIFFERS = "differs"
-    WITHOUT_EFFECT = "without effect"
+    NOTED = "noted"
+    """The results are the same."""
+    ACCEPTED = "accepted"
+    """It has no effect."""
 
 
 class Remark(NamedTuple):
@@ -119,10 +122,11 @@ def _is_attribute(owner: type, name: str) -> bool:
 def remark_on(name: str) -> Remark | None:
     """Return the remark on a name or member that exists."""
     if name in WITHOUT_EFFECT:
-        return Remark(Status.WITHOUT_EFFECT, WITHOUT_EFFECT[name])
+        return Remark(Status.ACCEPTED, WITHOUT_EFFECT[name])
     if name in DIFFERS:
         text = DIFFERS[name]
-        return Remark(Status.DIFFERS, f"{text[:1].upper()}{text[1:]}.")
+        status = Status.NOTED if name in SAME_RESULTS else Status.DIFFERS
+        return Remark(status, f"{text[:1].upper()}{text[1:]}.")
     return None
 
 

@@ -19,7 +19,8 @@ _COUNTED = {
     Status.ABSENT: "absent",
     Status.REFUSED: "refused",
     Status.DIFFERS: "different",
-    Status.WITHOUT_EFFECT: "without effect",
+    Status.NOTED: "noted",
+    Status.ACCEPTED: "accepted without effect",
 }
 
 

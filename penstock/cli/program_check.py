@@ -330,7 +330,7 @@ def setting_remark(key: str, value: object) -> Remark | None:
     if ruling is None:
         return None if value is None else _bad_value({key: text})
     if not ruling.refused:
-        return Remark(Status.WITHOUT_EFFECT, ruling.why)
+        return Remark(Status.ACCEPTED, ruling.why)
     if value is not None and not ruling.refuses(text):
         return None
     return Remark(Status.REFUSED, f"{ruling.why} {ruling.fix}")
