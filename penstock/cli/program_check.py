@@ -44,7 +44,7 @@ class Finding:
 
 
 class Value(NamedTuple):
-    """What an expression evaluates to, as far as it is known: a class or module itself, or an instance of a class."""
+    """What an expression evaluates to, if it is known: a class or module itself, or an instance of a class."""
 
     of: Any
     is_instance: bool = False

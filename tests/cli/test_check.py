@@ -72,7 +72,7 @@ class TestImports:
 
 
 class TestMembers:
-    """The class of a variable is inferred, so that common names such as `print` are told apart."""
+    """The class of a variable is inferred, to distinguish common names such as `print`."""
 
     def test_calls_are_followed_from_the_environment(self) -> None:
         assert named("""
@@ -165,7 +165,7 @@ class TestMembers:
 
 
 class TestSettings:
-    def test_each_outcome_is_told_apart(self) -> None:
+    def test_each_outcome_is_distinguished(self) -> None:
         assert named("""
             from pyflink.common import Configuration
             config = Configuration()

@@ -37,7 +37,7 @@ SETTINGS = list(recorded())
 
 
 class TestTheRecordedSettings:
-    def test_they_are_those_of_both_releases(self) -> None:
+    def test_both_releases_are_recorded(self) -> None:
         assert len([setting for setting in SETTINGS if "2.3" in setting.releases.split()]) > 1000
         assert len([setting for setting in SETTINGS if "1.20" in setting.releases.split()]) > 1000
 
@@ -97,7 +97,7 @@ class TestASettingWithoutEffect:
             "kubernetes.a-key-of-a-later-release",
         ],
     )
-    def test_is_accepted_and_remembered(self, key: str) -> None:
+    def test_a_setting_without_effect_is_accepted_and_remembered(self, key: str) -> None:
         env = StreamExecutionEnvironment(Configuration.from_dict({key: "7"}))
         assert env.get_configuration().get_string(key, "") == "7"
         assert without_effect([key])[key].endswith(".")

@@ -23,7 +23,7 @@ class TestTheKafkaJob:
         (program,) = blocks("kafka-job", "python")
         return program
 
-    def test_it_sums_up_payments(self, kafka: Any) -> None:
+    def test_the_program_sums_up_payments(self, kafka: Any) -> None:
         payments, sums = kafka.topic(2), kafka.topic()
         for number in range(10):
             payment = {"user": f"u{number % 2}", "amount": number / 2, "ts": 20_000 * number}
