@@ -108,7 +108,6 @@ class TestCheckpointConfig:
     @pytest.mark.parametrize(
         ("key", "value", "message"),
         [
-            ("max_concurrent_checkpoints", 0, "is '0'. Set it to an integer from 1"),
             ("mode", "TWICE", "execution.checkpointing.mode is 'TWICE'. Set it to EXACTLY_ONCE or AT_LEAST_ONCE"),
             ("tolerable_failed_checkpoints", "some", "is 'some'. Set it to an integer"),
             ("min_pause", "soon", "is 'soon'. Set it to a duration"),
