@@ -172,6 +172,10 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "AvroParquetReaders AvroParquetWriters",
         "Not available: Avro is not supported. Use BulkFormat.parquet(...) and BulkWriterFactory.parquet(...).",
     ),
+    (
+        "CsvSchemaBuilder.set_allow_comments CsvSchemaBuilder.set_any_property_name",
+        "Not available. Read the lines with StreamFormat.text_line_format(), and skip or split them with flat_map.",
+    ),
     # -- available in another form -------------------------------------------------------------------------------------
     (
         "datastream.connectors.dynamic_kafka",

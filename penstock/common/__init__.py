@@ -15,6 +15,7 @@ from penstock.common.serialization import (
     DeserializationSchema,
     Encoder,
     JsonSchema,
+    RowFieldExtractorSchema,
     SerializationSchema,
     SimpleStringSchema,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "RestartStrategies",
     "RestartStrategyConfiguration",
     "Row",
+    "RowFieldExtractorSchema",
     "RowKind",
     "SerializationSchema",
     "SimpleStringSchema",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock.common.configuration import Configuration
+from penstock.common.options.checkpoints import MAX_CONCURRENT_CHECKPOINTS
 from penstock.common.setting_types import Length, SettingType, Truth, Whole
 from penstock.common.without_effect import note
 from penstock.compatibility import ACCEPTED
@@ -41,7 +42,7 @@ FORCE_AVRO = Tunable("pipeline.force-avro", Truth(), False)
 UNALIGNED = Tunable("execution.checkpointing.unaligned.enabled", Truth(), False)
 FORCE_UNALIGNED = Tunable("execution.checkpointing.unaligned.forced", Truth(), False)
 ALIGNMENT_TIMEOUT = Tunable("execution.checkpointing.aligned-checkpoint-timeout", Length(), 0)
-CONCURRENT_CHECKPOINTS = Tunable("execution.checkpointing.max-concurrent-checkpoints", Whole(1), 1)
+CONCURRENT_CHECKPOINTS = Tunable(MAX_CONCURRENT_CHECKPOINTS.key, Whole(1), 1)
 
 
 class Tuning:

@@ -395,7 +395,7 @@ class DataStream(Declaration, PartitionableStream[T_co], WritableStream[T_co], G
             size: The length of a window.
             slide: The interval between the starts of two windows. By default windows tumble.
         """
-        return AllWindowedStream(self, time_windows(size, slide))
+        return AllWindowedStream(self, time_windows(size, slide, self._env._time_characteristic))
 
     def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream[T_co, CountWindow]:
         """Group all records into windows of ``size`` records, in a single subtask.

@@ -12,6 +12,7 @@ from penstock.common.error_format import ShortExceptHook
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.interrupts import Interrupt, stop_to_resume
 from penstock.common.job import JobExecutionResult
+from penstock.common.local_paths import local_path
 from penstock.common.names import check_job_name
 from penstock.common.options import (
     BadSetting,
@@ -42,13 +43,16 @@ from penstock.connectors.source import Source
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.checks import as_declared, require_uids
 from penstock.datastream.data_stream import DataStream
-from penstock.datastream.environment_dependencies import EnvironmentDependencies
+from penstock.datastream.environment_dependencies import EnvironmentDependencies, without_flinks_jars
+from penstock.datastream.environment_inputs import EnvironmentInputs
 from penstock.datastream.environment_settings import EnvironmentSettings
 from penstock.datastream.environment_tuning import EnvironmentTuning
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.job_client import LocalJobClient
+from penstock.datastream.job_listeners import JobListeners
 from penstock.datastream.launch import launch_context
 from penstock.datastream.submission import limit_cores, parallelism_of_spark, submit
+from penstock.datastream.time_characteristic import TimeCharacteristic
 from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.graph.builder import build
 from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, SourceSpec, check_positive
@@ -60,7 +64,7 @@ if TYPE_CHECKING:
     from penstock.spark.types import DataFrame, SparkSession
 
 
-class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentTuning, EnvironmentDependencies):
+class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentTuning, EnvironmentInputs, EnvironmentDependencies):
     """The entry point of a program.
 
     Create streams with the ``from_...`` methods, transform them, and run the program with ``execute``.
@@ -88,6 +92,8 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentTuning, Environ
         self._graph = LogicalGraph()
         self._job_parameters: dict[str, str] = {}
         self._on_epoch: list[Callable[[EpochStatistics], None]] = []
+        self._listeners = JobListeners()
+        self._time_characteristic = TimeCharacteristic.EventTime
         self._spark: SparkSession | None = None
         self._session_is_the_programs = False
         """Whether the program started Spark itself, and therefore without this environment's settings."""
@@ -185,7 +191,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentTuning, Environ
         self._set_for_spark("set_python_executable", "spark.pyspark.python", python_exec)
 
     def add_jars(self, *jars_path: str) -> None:
-        """Add Java archives to Spark, for example those of its connectors.
+        """Add Java archives to Spark, for example those of its connectors. Those of Flink are left out.
 
         Args:
             jars_path: Paths or URLs.
@@ -195,10 +201,30 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentTuning, Environ
         """
         from penstock.spark.start_checks import check_file
 
-        for path in ",".join(jars_path).split(","):
-            check_file("add_jars", path.strip())
-        before = self._configuration.get_string("spark.jars", "")
-        self._set_for_spark("add_jars", "spark.jars", ",".join([before, *jars_path] if before else jars_path))
+        paths = without_flinks_jars("StreamExecutionEnvironment.add_jars", ",".join(jars_path).split(","))
+        for path in paths:
+            check_file("add_jars", path)
+        if paths:
+            before = self._configuration.get_string("spark.jars", "")
+            self._set_for_spark("add_jars", "spark.jars", ",".join([before, *paths] if before else paths))
+
+    def add_classpaths(self, *classpaths: str) -> None:
+        """Add Java archives or folders to the class paths of the driver's and the executors' JVMs.
+
+        Every host must have them.
+
+        Args:
+            classpaths: Paths, or ``file:`` URIs.
+
+        Raises:
+            BadSetting: If a URI has another scheme, or Spark has already started.
+        """
+        name = "add_classpaths"
+        paths = without_flinks_jars(f"StreamExecutionEnvironment.{name}", ",".join(classpaths).split(","))
+        local = [local_path(name, path) for path in paths]
+        for key in ("spark.driver.extraClassPath", "spark.executor.extraClassPath") if local else ():
+            before = self._configuration.get_string(key, "")
+            self._set_for_spark(name, key, ":".join([before, *local] if before else local))
 
     def _set_for_spark(self, method: str, key: str, value: str) -> None:
         if self._spark is not None:
@@ -360,7 +386,10 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentTuning, Environ
         """
         client = self.execute_async(job_name)
         try:
-            return client.result()
+            with self._listeners.hearing_failure("on_job_executed"):
+                result = client.result()
+            self._listeners.executed(result)
+            return result
         except Interrupt as interrupt:
             stop_to_resume(client._job, interrupt)
             # The frame in which the program waited does not help the user.
@@ -382,8 +411,10 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentTuning, Environ
         if self._launch.inspect is not None:
             self._launch.inspect(name, self._graph, physical, self._configuration)
         self._launch.submitting()
-        client = submit(self, name, physical, job_name)
+        with self._listeners.hearing_failure("on_job_submitted"):
+            client = submit(self, name, physical, job_name)
         self._graph = self._graph.following()
+        self._listeners.submitted(client)
         return client
 
     def get_execution_plan(self) -> str:

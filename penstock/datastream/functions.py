@@ -344,6 +344,17 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
         """
 
 
+class SourceFunction:
+    """Flink's wrapper of a source in Java. ``env.add_source`` refuses it and names its replacement.
+
+    Args:
+        source_func: The Java class.
+    """
+
+    def __init__(self, source_func: object = None) -> None:
+        self.source_func = source_func
+
+
 class SinkFunction(Function, Generic[IN]):
     """A sink that writes each record immediately, at least once.
 
@@ -395,6 +406,7 @@ __all__ = [
     "ReduceFunction",
     "RuntimeContext",
     "SinkFunction",
+    "SourceFunction",
     "TimerService",
     "WindowFunction",
 ]

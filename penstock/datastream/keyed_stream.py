@@ -150,7 +150,7 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
             size: The length of a window.
             slide: The interval between the starts of two windows. By default windows tumble.
         """
-        return WindowedStream(self, time_windows(size, slide))
+        return WindowedStream(self, time_windows(size, slide, self._env._time_characteristic))
 
     def count_window(self, size: int, slide: int = 0) -> WindowedStream[T_co, K_co, CountWindow]:
         """Group the records of each key into windows of ``size`` records.

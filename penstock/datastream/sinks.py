@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from penstock.spark.types import StructType
     from penstock.spark.writing import ToSpark
 
-AnySinkFunction: TypeAlias = SinkFunction[T] | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Callable[[T], Any]
+AnySinkFunction: TypeAlias = (
+    SinkFunction[T] | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Sink | Callable[[T], Any]
+)
 """The functions that ``add_sink`` accepts."""
 
 
@@ -140,12 +142,14 @@ class WritableStream(ABC, Generic[T_co]):
         after the checkpoint of the epoch completes.
 
         Args:
-            sink_func: A function of one record, a ``SinkFunction``, a ``TwoPhaseCommitSinkFunction`` or a
-                ``GenericWriteAheadSink``.
+            sink_func: A function of one record, a ``SinkFunction``, a ``TwoPhaseCommitSinkFunction``, a
+                ``FlinkKafkaProducer``, or a ``Sink`` such as a ``GenericWriteAheadSink``.
         """
         if isinstance(sink_func, TwoPhaseCommitSinkFunction):
             return self._end(type(sink_func).__name__, TwoPhaseCommitSink(sink_func))
-        if isinstance(sink_func, GenericWriteAheadSink):
+        if hasattr(sink_func, "to_sink"):
+            sink_func = sink_func.to_sink()
+        if isinstance(sink_func, Sink):
             return self.sink_to(sink_func)
         check_function(sink_func, SinkFunction, "add_sink")
         node = self._env._graph.add(describe(sink_func), inputs=self._inputs, operator=SinkFunctionOperator(sink_func))

@@ -49,6 +49,12 @@ CHECKPOINT_RETENTION = option(
     "NO_EXTERNALIZED_CHECKPOINTS",
     "`RETAIN_ON_CANCELLATION` keeps the checkpoints after the job has ended; also `DELETE_ON_CANCELLATION`.",
 )
+CHECKPOINT_STORAGE = optional(
+    "execution.checkpointing.storage",
+    Choice("filesystem", "jobmanager"),
+    "`filesystem` if `state.checkpoints.dir` is set",
+    "`jobmanager` keeps checkpoints and state in memory, even if a directory is set.",
+)
 RETAINED_CHECKPOINTS = option(
     "execution.checkpointing.num-retained",
     Whole(1),

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock.common.serialization import BulkWriterFactory, Encoder
+from penstock.common.tuning import accept
 from penstock.common.typeinfo import TypeSpec
 from penstock.connectors.files.buckets import BucketAssigner, BucketContext, FunctionAssigner
+from penstock.connectors.files.compacting import FileCompactor, FileCompactStrategy
 from penstock.connectors.files.filesystem import explained, is_hidden, local_path, remove
 from penstock.connectors.files.part_files import FinishedPart, decode_part, decode_prepared, token_of
 from penstock.connectors.files.rolling import OnCheckpointRollingPolicy, RollingPolicy
@@ -113,6 +115,20 @@ class _Builder:
             raise PenstockError(f"with_bucket_check_interval needs a positive int (milliseconds), not {interval!r}.")
         return self
 
+    def enable_compact(self: Self, strategy: FileCompactStrategy, compactor: FileCompactor) -> Self:
+        """Accept Flink's setting without effect: a committed file is not rewritten.
+
+        For fewer and larger files, set a rolling policy or make epochs longer.
+        """
+        if not isinstance(strategy, FileCompactStrategy) or not isinstance(compactor, FileCompactor):
+            raise PenstockError("enable_compact needs a FileCompactStrategy and a FileCompactor.")
+        accept("FileSink.RowFormatBuilder.enable_compact")
+        return self
+
+    def disable_compact(self: Self) -> Self:
+        """Accept Flink's setting without effect: files are not compacted."""
+        return self
+
     def build(self) -> FileSink:
         """Return the sink."""
         return FileSink(self._base_path, self._format, self._assigner, self._policy, self._config)
@@ -158,6 +174,10 @@ class FileSink(Sink):
 
     Create one with ``for_row_format`` or ``for_bulk_format``.
     """
+
+    BaseBuilder = _Builder
+    RowFormatBuilder = RowFormatBuilder
+    BulkFormatBuilder = BulkFormatBuilder
 
     why = "it renames files into place once their checkpoint is complete, each once"
 
@@ -246,6 +266,14 @@ class FileSink(Sink):
         with explained(f"FileSink: committing unfinished files in {self.base_path}"):
             show_open_parts(parts, token, self.config, self._notes_of(context))
             sweep(self.base_path, token)
+
+
+class StreamingFileSink(FileSink):
+    """The name of ``FileSink`` in PyFlink 1. Its methods return builders of a ``FileSink``."""
+
+    BaseBuilder = _Builder
+    DefaultRowFormatBuilder = RowFormatBuilder
+    DefaultBulkFormatBuilder = BulkFormatBuilder
 
 
 def _begin_to_show(commit: Commit, parts: list[FinishedPart], notes: Notes) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 from penstock.connectors.delivery import DeliveryGuarantee
 from penstock.connectors.kafka.client import KafkaClient, KafkaError, confluent_kafka
 from penstock.connectors.kafka.cluster import Cluster, Subscription
+from penstock.connectors.kafka.java_properties import to_librdkafka
 from penstock.connectors.kafka.serializing import KafkaRecordSerializationSchema, Message
 from penstock.connectors.kafka.transactions import KafkaTransactions, TransactionFenced
 from penstock.connectors.sink import AT_LEAST_ONCE, EXACTLY_ONCE, Sink, SinkWriter
@@ -233,7 +234,7 @@ class KafkaSinkBuilder:
         return self
 
     def set_property(self, key: str, value: str) -> KafkaSinkBuilder:
-        """Set a librdkafka property."""
+        """Set a property of librdkafka or of the Java client, whose properties get librdkafka's names."""
         self._properties[key] = str(value)
         return self
 
@@ -253,6 +254,6 @@ class KafkaSinkBuilder:
                 "A KafkaSink with DeliveryGuarantee.EXACTLY_ONCE needs set_transactional_id_prefix('name'). The prefix "
                 "must be unique to the job and never change."
             )
-        client = KafkaClient("KafkaSink", dict(self._properties))
+        client = KafkaClient("KafkaSink", to_librdkafka("KafkaSink", self._properties, consumer=False))
         client.check("Producer")
         return KafkaSink(client, self._serializer, exactly_once, self._prefix or "")

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_origin
 
 from penstock.absent import explain_absent
-from penstock.common.csv_text import CsvEncoder, CsvText
+from penstock.common.csv_text import CsvText
+from penstock.common.flink_csv import FlinkCsvEncoder
 from penstock.common.serialization import BulkWriterFactory
 from penstock.common.typeinfo import TypeSpec
 from penstock.connectors.files.csv_format import CsvFormat
+from penstock.datastream.formats.csv_messages import CsvRowDeserializationSchema, CsvRowSerializationSchema
 from penstock.errors import PenstockError
 
-__all__ = ["CsvBulkWriters", "CsvReaderFormat", "CsvSchema", "CsvSchemaBuilder"]
+__all__ = [
+    "CsvBulkWriters",
+    "CsvReaderFormat",
+    "CsvRowDeserializationSchema",
+    "CsvRowSerializationSchema",
+    "CsvSchema",
+    "CsvSchemaBuilder",
+]
 
 
 class CsvSchema:
@@ -52,6 +61,7 @@ class CsvSchemaBuilder:
         # As in Flink, None is written as an empty field.
         self._text = CsvText(null_text="")
         self._separators: dict[str, str] = {}
+        self._separator = ";"
         self._header = self._strict = self._skip_first = False
 
     def build(self) -> CsvSchema:
@@ -64,7 +74,15 @@ class CsvSchemaBuilder:
             raise PenstockError(
                 "A CsvSchema needs at least one column. Add one with, for example, add_string_column('name')."
             )
-        text = replace(self._text, separators=dict(self._separators))
+        separators = {name: self._separator for name, kind in self._columns.items() if get_origin(kind) is list}
+        separators |= self._separators
+        for name, separator in separators.items():
+            if not separator:
+                raise PenstockError(
+                    f"CSV: list column '{name}' has no separator.",
+                    fix="Pass one to add_array_column, or call set_array_element_separator.",
+                )
+        text = replace(self._text, separators=separators)
         return CsvSchema(dict(self._columns), text, self._header, self._strict, self._skip_first)
 
     def add_string_column(self, name: str) -> CsvSchemaBuilder:
@@ -117,6 +135,34 @@ class CsvSchemaBuilder:
         """Remove all columns."""
         self._columns.clear()
         self._separators.clear()
+        return self
+
+    def size(self) -> int:
+        """Return the number of columns."""
+        return len(self._columns)
+
+    __len__ = size
+
+    def set_array_element_separator(self, separator: str) -> CsvSchemaBuilder:
+        """Set the separator of list columns that have none of their own. The default is a semicolon.
+
+        Args:
+            separator: The text between elements.
+        """
+        self._separator = separator
+        return self
+
+    def disable_array_element_separator(self) -> CsvSchemaBuilder:
+        """Remove the separator of list columns that have none of their own."""
+        return self.set_array_element_separator("")
+
+    def remove_array_element_separator(self, index: int) -> CsvSchemaBuilder:
+        """Remove the separator of a list column, which then has that of ``set_array_element_separator``.
+
+        Args:
+            index: The position of the column.
+        """
+        self._separators.pop(list(self._columns)[index], None)
         return self
 
     def set_column_separator(self, char: str) -> CsvSchemaBuilder:
@@ -233,7 +279,7 @@ class CsvBulkWriters:
         Args:
             schema: The columns and syntax of the files.
         """
-        return BulkWriterFactory.of_encoder(CsvEncoder(list(schema.columns), schema.text, schema.header))
+        return BulkWriterFactory.of_encoder(FlinkCsvEncoder(schema.columns, schema.text, schema.header))
 
 
 explain_absent(__name__)
