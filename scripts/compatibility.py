@@ -248,7 +248,12 @@ def call_difference(theirs: Iterable[Parameter], function: Any, is_method: bool)
     # A function looked up on its class still has `self`; class methods and static methods do not.
     if is_method and inspect.isfunction(function) and ours and ours[0].name == "self":
         ours = ours[1:]
+    theirs = list(theirs)
     wanted = [parameter for parameter in theirs if not _is_java(parameter)]
+    # PyFlink's own code passes the Java object instead of the other parameters, so those are optional there only.
+    has_java = len(wanted) < len(theirs)
+    first_java = next((at for at, parameter in enumerate(theirs) if _is_java(parameter)), len(theirs))
+    behind_java = {parameter.name for parameter in theirs[first_java:]}
     by_name = {parameter.name: parameter for parameter in ours}
     order = [p.name for p in ours if p.kind is p.POSITIONAL_OR_KEYWORD]
     many = any(p.kind is p.VAR_POSITIONAL for p in ours)
@@ -261,8 +266,14 @@ def call_difference(theirs: Iterable[Parameter], function: Any, is_method: bool)
                 said.append(f"`{parameter.name}` is called `{other}`")
             else:
                 said.append(f"no parameter `{parameter.name}`")
-        elif parameter.kind == "plain" and (place >= len(order) or order[place] != parameter.name):
+        elif (
+            parameter.kind == "plain"
+            and parameter.name not in behind_java
+            and (place >= len(order) or order[place] != parameter.name)
+        ):
             said.append(f"`{parameter.name}` is at a different position")
+        elif has_java and parameter.default == "None" and mine.default is mine.empty:
+            continue
         elif parameter.default is not None and not _same_default(parameter.default, mine.default):
             default = "no default" if mine.default is mine.empty else f"the default `{mine.default!r}`"
             said.append(f"`{parameter.name}` has {default}, not `{parameter.default}`")

@@ -88,7 +88,7 @@ def _jars(release: str, folder: Path) -> list[Path]:
     package = f"apache-flink-libraries=={RELEASES[release]}"
     into = folder / release
     if not into.exists():
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, package]
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), package]
         subprocess.run(command, check=True)
         into.mkdir()
         (archive,) = folder.glob(f"apache[-_]flink[-_]libraries-{RELEASES[release]}*")

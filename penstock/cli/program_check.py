@@ -307,17 +307,16 @@ class _Check:
         for node in ast.walk(tree):
             for key, value in _set_in(node):
                 seen.add(key)
-                self._setting(key, value)
+                self._setting(_text(key), key.lineno, value)
         for node in ast.walk(tree):
-            is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in seen
-            if is_text and node.value in exact() and not is_effective(node.value):
-                self._setting(node, None)
+            key_text = _text(node)
+            if key_text in exact() and node not in seen and not is_effective(key_text):
+                self._setting(key_text, getattr(node, "lineno", 1), None)
 
-    def _setting(self, node: ast.Constant, value: ast.expr | None) -> None:
-        key = node.value
+    def _setting(self, key: str, line: int, value: ast.expr | None) -> None:
         remark = setting_remark(key, value.value if isinstance(value, ast.Constant) else None)
         if remark is not None:
-            self._report(key, remark, node.lineno)
+            self._report(key, remark, line)
 
 
 def setting_remark(key: str, value: object) -> Remark | None:
@@ -344,21 +343,22 @@ def _bad_value(setting: dict[str, str]) -> Remark | None:
     return None
 
 
-def _set_in(node: ast.AST) -> Iterator[tuple[ast.Constant, ast.expr | None]]:
+def _set_in(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
     """Yield the settings that a call makes, as nodes."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return
     name, args = node.func.attr, node.args
-    if name in _SETTERS and len(args) == 2 and _is_text(args[0]):
+    if name in _SETTERS and len(args) == 2 and _text(args[0]):
         yield args[0], args[1]
     elif name == "from_dict" and args and isinstance(args[0], ast.Dict):
         for key, value in zip(args[0].keys, args[0].values, strict=True):
-            if key is not None and _is_text(key):
+            if key is not None and _text(key):
                 yield key, value
 
 
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+def _text(node: ast.AST) -> str:
+    """Return the text of a string in the program; empty for other nodes."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def _has_comprehension(node: ast.expr) -> bool:

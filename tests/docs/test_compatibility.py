@@ -180,6 +180,15 @@ class TestCalls:
 
         assert self.difference(stricter) == "`uid` is also required"
 
+    def test_a_parameter_that_a_java_object_replaces_can_be_required(self) -> None:
+        wanted = (Parameter("j_size", "plain", "None"), Parameter("size", "plain", "None"))
+
+        def required(*, size):  # type: ignore[no-untyped-def]
+            return None
+
+        assert call_difference(wanted, required, False) == ""
+        assert call_difference(wanted[1:], required, False) != ""
+
     def test_parameters_for_java_objects_are_ignored(self) -> None:
         wanted = [*self.wanted, Parameter("j_function", "plain", "None")]
         assert call_difference(wanted, lambda func, output_type=None: None, False) == ""

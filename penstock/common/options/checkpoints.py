@@ -54,6 +54,7 @@ CHECKPOINT_STORAGE = optional(
     Choice("filesystem", "jobmanager"),
     "`filesystem` if `state.checkpoints.dir` is set",
     "`jobmanager` keeps checkpoints and state in memory, even if a directory is set.",
+    aliases=("state.checkpoint-storage",),
 )
 RETAINED_CHECKPOINTS = option(
     "execution.checkpointing.num-retained",

@@ -62,14 +62,6 @@ RULINGS = (
         """,
     ),
     without_effect(
-        "The checkpoint directory decides: with `state.checkpoints.dir` checkpoints are files, without it the "
-        "driver holds them.",
-        """
-        execution.checkpointing.storage
-        state.checkpoint-storage
-        """,
-    ),
-    without_effect(
         "Workers keep local replicas of their state in `state.backend.local-dir`, and recovery uses them if they "
         "are current; it is always exact.",
         """
