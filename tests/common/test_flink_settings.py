@@ -134,7 +134,7 @@ class TestASuggestion:
 
     def test_a_key_that_only_looks_alike_is_not(self) -> None:
         assert near_miss("state.checkpoints.compression") is None
-        assert near_miss("pipeline.naming") is None
+        assert near_miss("execution.parallelism") is None
 
 
 class TestARuling:

@@ -26,8 +26,8 @@ ALIASES = {alias: option.key for option in OPTIONS.values() for alias in option.
 _PASSED_ON = ("spark.", state.CUSTOM_BACKEND_OPTIONS, checkpoints.STORE_OPTIONS)
 """Settings with these prefixes go to Spark, to a user-defined backend and to the checkpoint store."""
 _NEAR = 0.85
-"""How similar a known key must be to be suggested: one or two letters of a usual key differ, or an ending. With more than a thousand
-keys of Flink's, anything less finds a key that only looks alike."""
+"""How similar a known key must be to be suggested: a few letters of a usual key differ, or its ending. With more than a
+thousand keys of Flink's, anything less finds a key that only looks alike."""
 
 
 def is_effective(key: str) -> bool:
