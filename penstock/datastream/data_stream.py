@@ -269,7 +269,8 @@ class DataStream(Declaration, PartitionableStream[T_co], WritableStream[T_co], G
         """
         check_function(key_selector, KeySelector, "key_by")
         keyed = Partitioning(KEY, key_selector, key_type, location=calling_location())
-        return KeyedStream(self._env, [replace(edge, partitioning=keyed) for edge in self._inputs], self)
+        edges = [replace(edge, partitioning=keyed) for edge in self._inputs]
+        return KeyedStream(self._env, edges, self, key_selector, key_type)
 
     def union(self, *streams: DataStream[U]) -> DataStream[T_co | U]:
         """Merge this stream with other streams.

@@ -57,7 +57,7 @@ from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.graph.builder import build
 from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, SourceSpec, check_positive
 from penstock.graph.physical import PhysicalGraph
-from penstock.graph.plan_json import execution_plan
+from penstock.graph.plan_json import flink_plan
 from penstock.runtime.output_tag import OutputTag
 
 if TYPE_CHECKING:
@@ -418,9 +418,9 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentTuning, Environ
         return client
 
     def get_execution_plan(self) -> str:
-        """Return the plan as JSON: operators, parallelism, chains, levels and partitioning."""
+        """Return the plan as JSON, in Flink's format, with additional fields for chains, levels and types."""
         physical = self._physical()
-        return execution_plan(self._graph, physical)
+        return flink_plan(self._graph, physical)
 
     def _physical(self) -> PhysicalGraph:
         check_values(self._configuration.to_dict())

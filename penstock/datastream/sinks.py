@@ -113,6 +113,10 @@ class WritableStream(ABC, Generic[T_co]):
     def _end(self, name: str, sink: Sink) -> DataStreamSink:
         """Add a sink to the graph."""
 
+    def _collected(self) -> WritableStream[Any]:
+        """Return the stream whose records ``execute_and_collect`` returns."""
+        return self
+
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Print each record in the driver when its epoch completes.
 
@@ -188,7 +192,8 @@ class WritableStream(ABC, Generic[T_co]):
             limit: The number of records after which the job is cancelled.
 
         Returns:
-            A list if ``limit`` is given, otherwise an iterator. Closing the iterator cancels the job.
+            A list if ``limit`` is given, otherwise an iterator. Closing the iterator cancels the job. As in PyFlink, a
+            keyed stream returns Rows of the key and the record.
 
         Example:
             >>> with stream.execute_and_collect() as records:
@@ -196,7 +201,7 @@ class WritableStream(ABC, Generic[T_co]):
             ...         print(record)
         """
         sink = CollectSink()
-        self._end("Collect", sink)
+        self._collected()._end("Collect", sink)
         client = self._env.execute_async(job_execution_name or "collect")
         results: CloseableIterator[T_co] = CloseableIterator(client, sink)
         return results if limit is None else results.take(limit)
