@@ -177,11 +177,6 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "Not available. Read the lines with StreamFormat.text_line_format(), and skip or split them with flat_map.",
     ),
     # -- available in another form -------------------------------------------------------------------------------------
-    (
-        "datastream.connectors.dynamic_kafka",
-        "Not available: a source reads one cluster. Use one KafkaSource with set_topic_pattern(...) per cluster, and "
-        "ds.union.",
-    ),
     ("KafkaSink.get_transformer", _INSIDE),
     ("datastream.connectors.kinesis", _through_spark("Kinesis", "aws-kinesis")),
     ("datastream.connectors.pulsar", _through_spark("Pulsar", "pulsar")),
