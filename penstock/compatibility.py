@@ -218,7 +218,6 @@ of the error. Names of an absent module need an entry only if a package re-expor
 
 _KEYS = "keys are numbers, strings, bytes, dates, tuples of these and similar types: docs/write/keys.md"
 _PRINT = "the driver prints when the epoch is complete, so a printed line is never rolled back"
-_SLOT_NAME = "only shown in the plan: Spark assigns cores to tasks"
 _SETTINGS = "an unknown key is an error; spark.* settings are passed to Spark"
 _LIBRDKAFKA = "a librdkafka property; some have other names than in the Java client"
 
@@ -229,9 +228,6 @@ DIFFERS: dict[str, str] = {
     "ConnectedStreams.key_by": _KEYS,
     "DataStream.key_by": _KEYS,
     "DataStream.print": _PRINT,
-    "DataStream.set_parallelism": "refused on a source: Spark runs one task per input partition",
-    "DataStream.slot_sharing_group": _SLOT_NAME,
-    "DataStreamSink.slot_sharing_group": _SLOT_NAME,
     "DeliveryGuarantee.NONE": "the same as AT_LEAST_ONCE",
     "KafkaOffsetsInitializer.offsets": "partitions without an offset use the reset strategy, not the group's offset",
     "KafkaSink": "uses confluent-kafka; with EXACTLY_ONCE the driver writes; messages have no timestamps",
