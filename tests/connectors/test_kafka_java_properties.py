@@ -110,13 +110,13 @@ class TestFlinkKafkaConsumer:
         given = {name.replace("_", "."): value for name, value in properties.items()}
         return FlinkKafkaConsumer("a", SimpleStringSchema(), {"bootstrap.servers": "localhost:1", **given})
 
-    def test_it_becomes_a_source_of_the_program(self) -> None:
+    def test_a_flink_kafka_consumer_becomes_a_source_of_the_program(self) -> None:
         env = StreamExecutionEnvironment.get_execution_environment()
         stream = env.add_source(self.consumer(group_id="g"), "orders")
         assert stream.get_name() == "orders"
         assert isinstance(stream._node.source.origin, KafkaSource)  # type: ignore[union-attr]
 
-    def test_it_starts_where_the_program_says(self) -> None:
+    def test_a_flink_kafka_consumer_starts_where_the_program_says(self) -> None:
         consumer = self.consumer(group_id="g")
         assert consumer.to_source()._starting.kind == "committed"
         assert consumer.set_start_from_earliest().to_source()._starting.kind == "earliest"
@@ -126,7 +126,7 @@ class TestFlinkKafkaConsumer:
         assert self.consumer().to_source()._starting.kind == "latest"
         assert self.consumer(auto_offset_reset="earliest").to_source()._starting.kind == "earliest"
 
-    def test_its_properties_are_those_of_the_source(self) -> None:
+    def test_the_properties_of_a_flink_kafka_consumer_are_those_of_its_source(self) -> None:
         consumer = self.consumer(group_id="g", **{"flink.partition-discovery.interval-millis": "5000"})
         assert consumer.to_source()._discovery_s == 5
         assert consumer.to_source()._commits
@@ -134,7 +134,7 @@ class TestFlinkKafkaConsumer:
 
 
 class TestFlinkKafkaProducer:
-    def test_it_becomes_a_sink_of_the_program(self) -> None:
+    def test_a_flink_kafka_producer_becomes_a_sink_of_the_program(self) -> None:
         producer = FlinkKafkaProducer("t", SimpleStringSchema(), {"bootstrap.servers": "localhost:1"})
         env = StreamExecutionEnvironment.get_execution_environment()
         sink = env.from_collection(["a"]).add_sink(producer)

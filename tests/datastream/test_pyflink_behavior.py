@@ -57,7 +57,7 @@ class TestRowsWithoutNames:
     def rows(self, env: StreamExecutionEnvironment) -> DataStream[Row]:
         return env.from_collection([(1, "a"), (2, "b")], PAIR)
 
-    def test_their_fields_are_f0_f1_and_so_on(self, env: StreamExecutionEnvironment) -> None:
+    def test_the_fields_of_rows_without_names_are_f0_f1_and_so_on(self, env: StreamExecutionEnvironment) -> None:
         rows = results(self.rows(env))
         assert [repr(row) for row in rows] == ["Row(f0=1, f1='a')", "Row(f0=2, f1='b')"]
         assert rows[0].as_dict() == {"f0": 1, "f1": "a"}
@@ -244,7 +244,7 @@ class TestTheAutoWatermarkInterval:
         windows = timed.key_by(lambda _: 0).window(TumblingEventTimeWindows.of(Duration.of_millis(10)))
         return JobHarness(windows.aggregate(Count()))
 
-    def test_by_default_watermarks_follow_each_record(self, env: StreamExecutionEnvironment) -> None:
+    def test_watermarks_follow_each_record_unless_an_interval_is_set(self, env: StreamExecutionEnvironment) -> None:
         assert env.get_config().get_auto_watermark_interval() == 0
         with self.windows(env) as job:
             # 5 comes after the watermark of 12, so its window has fired.

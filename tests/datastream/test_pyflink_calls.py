@@ -124,7 +124,7 @@ class TestRetention:
     def test_no_externalized_checkpoints_is_the_default(self, env: StreamExecutionEnvironment) -> None:
         checkpoints = env.get_checkpoint_config()
         none = ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
-        assert checkpoints.get_externalized_checkpoint_retention() is none
+        assert checkpoints.get_externalized_checkpoint_retention() == none
         assert not checkpoints.is_externalized_checkpoints_enabled()
         assert not checkpoints.set_externalized_checkpoint_retention(none).is_externalized_checkpoints_enabled()
 
@@ -213,7 +213,7 @@ class TestExecutionConfig:
         other.get_config().enable_object_reuse().set_global_job_parameters({"a": 1})
         assert env.get_config() != other.get_config()
 
-    def test_it_sets_the_restart_strategy(self, env: StreamExecutionEnvironment) -> None:
+    def test_the_execution_config_sets_the_restart_strategy(self, env: StreamExecutionEnvironment) -> None:
         config = env.get_config()
         assert config.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 10_000)) is config
         assert config.get_restart_strategy() == env.get_restart_strategy()
@@ -247,7 +247,7 @@ class TestJobListeners:
     def submitted(self, monkeypatch: pytest.MonkeyPatch, outcome: Callable[[], Any]) -> None:
         monkeypatch.setattr(environment_module, "submit", lambda *_: outcome())
 
-    def test_they_hear_the_start_and_the_end_of_a_job(
+    def test_listeners_hear_the_start_and_the_end_of_a_job(
         self, env: StreamExecutionEnvironment, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         client = Client(JobExecutionResult.__new__(JobExecutionResult))
@@ -262,7 +262,7 @@ class TestJobListeners:
         env.clear_job_listeners()
         assert env.get_job_listeners() == []
 
-    def test_they_hear_of_a_job_that_fails(
+    def test_listeners_hear_of_a_job_that_fails(
         self, env: StreamExecutionEnvironment, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         client = Client(PenstockError("no"))
@@ -274,7 +274,7 @@ class TestJobListeners:
             env.execute()
         assert listener.heard == [("submitted", client, None), ("executed", None, client.outcome)]
 
-    def test_they_hear_of_a_job_that_cannot_start(
+    def test_listeners_hear_of_a_job_that_cannot_start(
         self, env: StreamExecutionEnvironment, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         error = PenstockError("no")
@@ -296,7 +296,9 @@ class TestJobListeners:
 
 
 class TestTimeCharacteristic:
-    def test_it_chooses_the_time_of_window_shortcuts(self, env: StreamExecutionEnvironment) -> None:
+    def test_the_time_characteristic_chooses_the_time_of_window_shortcuts(
+        self, env: StreamExecutionEnvironment
+    ) -> None:
         assert env.get_stream_time_characteristic() is TimeCharacteristic.EventTime
         env.set_stream_time_characteristic(TimeCharacteristic.ProcessingTime)
         stream = env.from_collection([1])

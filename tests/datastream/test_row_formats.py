@@ -396,7 +396,7 @@ class TestCsvFiles:
 
 
 class TestRowFieldExtractor:
-    def test_it_writes_the_bytes_of_one_field(self) -> None:
+    def test_the_extractor_writes_the_bytes_of_one_field(self) -> None:
         row = Row(b"key", bytearray(b"value"), None)
         assert [RowFieldExtractorSchema(index).serialize(row) for index in range(3)] == [b"key", b"value", None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from penstock.common.serialization import BulkWriterFactory, Encoder
 from penstock.common.tuning import accept
@@ -169,6 +169,11 @@ class BulkFormatBuilder(_Builder):
         return self
 
 
+# PyFlink has the builders in the class, where their names would hide these.
+_RowBuilder: TypeAlias = RowFormatBuilder
+_BulkBuilder: TypeAlias = BulkFormatBuilder
+
+
 class FileSink(Sink):
     """Write records to files with exactly-once semantics. See docs/connect/files.md for the guarantees.
 
@@ -203,7 +208,7 @@ class FileSink(Sink):
         return self.__dict__ | {"_notes": {}}
 
     @staticmethod
-    def for_row_format(base_path: str | os.PathLike[str], encoder: Encoder) -> RowFormatBuilder:
+    def for_row_format(base_path: str | os.PathLike[str], encoder: Encoder) -> _RowBuilder:
         """Return a builder of a sink that encodes records one by one.
 
         Args:
@@ -213,7 +218,7 @@ class FileSink(Sink):
         return RowFormatBuilder(base_path, encoder)
 
     @staticmethod
-    def for_bulk_format(base_path: str | os.PathLike[str], writer_factory: BulkWriterFactory) -> BulkFormatBuilder:
+    def for_bulk_format(base_path: str | os.PathLike[str], writer_factory: BulkWriterFactory) -> _BulkBuilder:
         """Return a builder of a sink that writes record batches, for example to Parquet.
 
         Args:

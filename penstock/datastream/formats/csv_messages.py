@@ -76,7 +76,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
         missing = len(found) < len(self._fields) and self._lenient
         if len(found) != len(self._fields) and not missing:
             raise ValueError(f"{len(self._fields)} fields expected, but it has {len(found)}")
-        values = []
+        values: list[Any] = []
         for name, read, field in zip(self._names, self._fields, found):
             if field == self._text.null_text:
                 values.append(None)

@@ -233,7 +233,7 @@ def _row_reader(spec: RowTypeInfo, mode: _Mode) -> Convert:
 
     def read(found: Any) -> Row:
         _instance(found, dict, "an object")
-        values = []
+        values: list[Any] = []
         for name, convert in fields:
             if name not in found:
                 if mode.strict:
@@ -378,7 +378,7 @@ def _type_of(node: Any, root: Any) -> TypeSpec:
     given = node.get("type", "object" if "properties" in node else None)
     kinds = [kind for kind in (given if isinstance(given, list) else [given]) if kind != "null"]
     if len(kinds) != 1:
-        raise ValueError(f"a property has the type {given!r}; only one type besides null is supported")
+        raise ValueError(f"a property has the type {given!r}; only one type and null are supported")
     match kinds[0]:
         case "object":
             properties = node.get("properties", {})
