@@ -24,7 +24,7 @@ _TABLE = (
     "Not available: Penstock has no Table API. Use Spark SQL: env.spark.sql(...) returns a DataFrame, and "
     "env.from_spark(df) turns it into a stream."
 )
-_JVM = "Not available: Penstock objects do not wrap Java objects. Remove the call."
+JAVA_OBJECTS = "Not available: Penstock objects do not wrap Java objects. Remove the call."
 _INSIDE = "Not available: it is a PyFlink internal without a counterpart in Penstock."
 
 
@@ -153,8 +153,9 @@ ABSENT: tuple[tuple[str, str], ...] = (
     (
         "java_gateway common.utils datastream.utils "
         "SinkFunction.get_java_function Source.get_java_function Sink.get_java_function "
+        "SourceFunction.get_java_function MemorySize.get_java_memory_size SlotSharingGroup.get_java_slot_sharing_group "
         "TypeInformation.get_java_type_info OutputTag.get_java_output_tag RowKind.to_j_row_kind",
-        _JVM,
+        JAVA_OBJECTS,
     ),
     (
         "AssignerWithPeriodicWatermarksWrapper AsyncFunctionDescriptor StreamTransformer SupportsPreprocessing "
@@ -182,7 +183,7 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "Not available: a source reads one cluster. Use one KafkaSource with set_topic_pattern(...) per cluster, and "
         "ds.union.",
     ),
-    ("KafkaSink.get_transformer", _INSIDE),
+    ("KafkaSink.get_transformer FileSink.get_transformer", _INSIDE),
     ("datastream.connectors.kinesis", _through_spark("Kinesis", "aws-kinesis")),
     ("datastream.connectors.pulsar", _through_spark("Pulsar", "pulsar")),
     (

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.absent import ALTERNATIVES, AbsentAttribute, AbsentImport, AbsentMember
-from penstock.compatibility import DIFFERS
+from penstock.common.tuning import REASONS
+from penstock.compatibility import DIFFERS, JAVA_OBJECTS
 from scripts.pyflink_names import Name, Parameter, public_names
 from scripts.pyflink_wheel import RELEASE, file_names, read
 
@@ -27,7 +28,13 @@ PACKAGES = ("common", "datastream", "metrics", "util")
 WITHOUT_NAMES = ("table", "java_gateway")
 """Modules that are absent altogether, and are not listed name by name."""
 
-SAME, DIFFERENT, ABSENT = "same", "differs", "absent"
+JAVA_ONLY = tuple(
+    f"pyflink.datastream.connectors.{name}"
+    for name in ("cassandra", "elasticsearch", "jdbc", "kinesis", "pulsar", "rabbitmq")
+)
+"""Connectors that are Java libraries. They and the wrappers of Java objects do not count as missing."""
+
+SAME, ACCEPTED, DIFFERENT, ABSENT = "same", "accepted", "differs", "absent"
 
 
 class StaleEntries(Exception):
@@ -95,6 +102,16 @@ class Comparison:
         self._present.add(name.name)
         return Finding(name.name, SAME)
 
+    def portable(self) -> list[Finding]:
+        """Return the names of ``common`` and ``datastream`` that do not belong to Java."""
+        return [
+            finding
+            for module, findings in self.modules.items()
+            if module.startswith(("pyflink.common", "pyflink.datastream")) and module not in JAVA_ONLY
+            for finding in findings
+            if finding.how != JAVA_OBJECTS
+        ]
+
     def _findings(self, ours: Any, module: str, name: Name) -> Iterator[Finding]:
         found = self._module_name(ours, module, name)
         if found.status == ABSENT:
@@ -135,6 +152,8 @@ class Comparison:
         if note:
             self._used.add(path)
         how = "; ".join(part for part in (difference, note) if part)
+        if not how and path in REASONS:
+            return Finding(path, ACCEPTED, REASONS[path])
         return Finding(path, DIFFERENT if how else SAME, how)
 
     def _text(self, key: str, error: Any, where: str = "") -> str:
@@ -255,20 +274,26 @@ def _value_difference(theirs: str, ours: Any) -> str:
 def page(comparison: Comparison) -> str:
     findings = [finding for found in comparison.modules.values() for finding in found]
     counts = Counter(finding.status for finding in findings)
+    portable = Counter(finding.status for finding in comparison.portable())
+    share = (portable[SAME] + portable[ACCEPTED]) / portable.total()
     lines = [
         "# Compatibility with PyFlink",
         "",
         "A PyFlink 2.3 DataStream program runs on Penstock if you change its import root from `pyflink` to `penstock` "
-        "and it uses only names listed as *same* below. A name is the same if Penstock accepts every call that "
-        "PyFlink's signature accepts. An absent name raises an error that names the alternative. Parameters that take "
-        "Java objects are ignored. Members of absent classes are counted but not listed.",
+        "and it uses only names listed as *same* or *accepted* below. A name is the same if Penstock accepts every "
+        "call that PyFlink's signature accepts. An accepted call changes nothing here: when a job starts, one "
+        "paragraph of its log lists such calls. An absent name raises an error that names the alternative. "
+        "Parameters that take Java objects are ignored. Members of absent classes are counted but not listed.",
         "",
         f"`make compatibility` generates this page from {RELEASE.replace('==', ' ')} and Penstock's code; the "
         "explanations for absent and differing names come from `penstock/compatibility.py`.",
         "",
         "| | names and members |",
         "|---|---|",
-        *(f"| {status} | {counts[status]:,} |" for status in (SAME, DIFFERENT, ABSENT)),
+        *(f"| {status} | {counts[status]:,} |" for status in (SAME, ACCEPTED, DIFFERENT, ABSENT)),
+        "",
+        f"Of the names in `common` and `datastream`, without Java objects and connectors that are Java libraries, "
+        f"{share:.1%} are the same or accepted.".replace("%", " %"),
         "",
         *(f"`pyflink.{module}`: {ALTERNATIVES[module]}\n" for module in WITHOUT_NAMES),
     ]
@@ -280,7 +305,7 @@ def page(comparison: Comparison) -> str:
 def _section(module: str, findings: list[Finding], passed_on: list[Finding]) -> Iterator[str]:
     yield f"## {module}"
     yield ""
-    there = [finding.path for finding in passed_on if finding.status == SAME]
+    there = [finding.path for finding in passed_on if finding.status != ABSENT]
     away = [finding.path for finding in passed_on if finding.status == ABSENT]
     if there:
         yield f"Re-exported from other modules: {_code(there)}.\n"
@@ -306,10 +331,16 @@ def _by_class(paths: list[str]) -> Iterator[str]:
 
 
 def _rows(findings: list[Finding]) -> Iterator[str]:
-    """Yield one row per difference, and one per reason of absence."""
+    """Yield one row per difference, and one per reason of acceptance or absence."""
     for finding in findings:
         if finding.status == DIFFERENT:
             yield f"| `{finding.path}` | {DIFFERENT} | {_sentence(finding.how)} |"
+    accepted: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding.status == ACCEPTED:
+            accepted.setdefault(finding.how, []).append(finding.path)
+    for how, paths in accepted.items():
+        yield f"| {_code(paths)} | {ACCEPTED} | {_sentence(how)} |"
     absent = {finding.path for finding in findings if finding.status == ABSENT}
     reasons: dict[str, list[str]] = {}
     for finding in findings:

@@ -115,6 +115,10 @@ class _Builder:
             raise PenstockError(f"with_bucket_check_interval needs a positive int (milliseconds), not {interval!r}.")
         return self
 
+    def with_rolling_policy(self: Self, rolling_policy: Any) -> Self:
+        """Set when a part file is closed."""
+        raise NotImplementedError
+
     def enable_compact(self: Self, strategy: FileCompactStrategy, compactor: FileCompactor) -> Self:
         """Accept Flink's setting without effect: a committed file is not rewritten.
 
@@ -143,7 +147,7 @@ class RowFormatBuilder(_Builder):
         super().__init__(base_path, encoder)
         self._policy = RollingPolicy.default_rolling_policy()
 
-    def with_rolling_policy(self, rolling_policy: RollingPolicy) -> RowFormatBuilder:
+    def with_rolling_policy(self: Self, rolling_policy: RollingPolicy) -> Self:
         """Set when a part file is closed."""
         if not isinstance(rolling_policy, RollingPolicy):
             raise PenstockError(f"with_rolling_policy needs a RollingPolicy, not {type(rolling_policy).__name__}.")
@@ -159,7 +163,7 @@ class BulkFormatBuilder(_Builder):
             raise PenstockError(f"for_bulk_format needs a BulkWriterFactory, not {type(factory).__name__}.")
         super().__init__(base_path, factory)
 
-    def with_rolling_policy(self, rolling_policy: OnCheckpointRollingPolicy) -> BulkFormatBuilder:
+    def with_rolling_policy(self: Self, rolling_policy: OnCheckpointRollingPolicy) -> Self:
         """Accept only ``OnCheckpointRollingPolicy``, the default."""
         if not isinstance(rolling_policy, OnCheckpointRollingPolicy):
             raise PenstockError(
