@@ -24,7 +24,7 @@ _TABLE = (
     "Not available: Penstock has no Table API. Use Spark SQL: env.spark.sql(...) returns a DataFrame, and "
     "env.from_spark(df) turns it into a stream."
 )
-_JVM = "Not available: Penstock objects do not wrap Java objects. Remove the call."
+JAVA_OBJECTS = "Not available: Penstock objects do not wrap Java objects. Remove the call."
 _INSIDE = "Not available: it is a PyFlink internal without a counterpart in Penstock."
 
 
@@ -153,8 +153,9 @@ ABSENT: tuple[tuple[str, str], ...] = (
     (
         "java_gateway common.utils datastream.utils "
         "SinkFunction.get_java_function Source.get_java_function Sink.get_java_function "
+        "SourceFunction.get_java_function MemorySize.get_java_memory_size SlotSharingGroup.get_java_slot_sharing_group "
         "TypeInformation.get_java_type_info OutputTag.get_java_output_tag RowKind.to_j_row_kind",
-        _JVM,
+        JAVA_OBJECTS,
     ),
     (
         "AssignerWithPeriodicWatermarksWrapper AsyncFunctionDescriptor StreamTransformer SupportsPreprocessing "
@@ -177,7 +178,7 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "Not available. Read the lines with StreamFormat.text_line_format(), and skip or split them with flat_map.",
     ),
     # -- available in another form -------------------------------------------------------------------------------------
-    ("KafkaSink.get_transformer", _INSIDE),
+    ("KafkaSink.get_transformer FileSink.get_transformer", _INSIDE),
     ("datastream.connectors.kinesis", _through_spark("Kinesis", "aws-kinesis")),
     ("datastream.connectors.pulsar", _through_spark("Pulsar", "pulsar")),
     (
@@ -222,7 +223,6 @@ DIFFERS: dict[str, str] = {
     "ConnectedStreams.key_by": _KEYS,
     "DataStream.key_by": _KEYS,
     "DataStream.print": _PRINT,
-    "DataStream.set_parallelism": "refused on a source: Spark runs one task per input partition",
     "DeliveryGuarantee.NONE": "the same as AT_LEAST_ONCE",
     "KafkaOffsetsInitializer.offsets": "partitions without an offset use the reset strategy, not the group's offset",
     "KafkaSink": "uses confluent-kafka; with EXACTLY_ONCE the driver writes; messages have no timestamps",

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 from penstock.absent import ALTERNATIVES, AbsentAttribute, AbsentImport, AbsentMember
 from penstock.cli.api_names import find_member, find_module, public_classes
-from penstock.compatibility import ACCEPTED, DIFFERS, SAME_RESULTS
+from penstock.common.tuning import REASONS
+from penstock.compatibility import DIFFERS, JAVA_OBJECTS, SAME_RESULTS
 from scripts.pyflink_names import Name, Parameter, public_names
 from scripts.pyflink_wheel import RELEASE, file_names, read
 
@@ -39,10 +40,8 @@ LEFT_OUT = tuple(
     for system in ("cassandra", "elasticsearch", "jdbc", "kinesis", "pulsar", "rabbitmq")
 )
 """Connectors that exist only as Java libraries. The share leaves them out, and what the next line refers to."""
-NOT_COUNTED = {ALTERNATIVES["java_gateway"], ALTERNATIVES["TypeSerializer"]}
+NOT_COUNTED = {JAVA_OBJECTS, ALTERNATIVES["TypeSerializer"]}
 """The reasons of names for Java objects, and of names that only PyFlink's own code uses."""
-REASONS = {name: why for names, why in ACCEPTED for name in names.split()}
-"""Why a call has no effect, by name or member."""
 
 
 class StaleEntries(Exception):
@@ -366,7 +365,7 @@ def page(comparison: Comparison) -> str:
 def _section(module: str, findings: list[Finding], passed_on: list[Finding]) -> Iterator[str]:
     yield f"## {module}"
     yield ""
-    there = [finding.path for finding in passed_on if finding.status == SAME]
+    there = [finding.path for finding in passed_on if finding.status != ABSENT]
     away = [finding.path for finding in passed_on if finding.status == ABSENT]
     if there:
         yield f"Re-exported from other modules: {_code(there)}.\n"
@@ -392,7 +391,7 @@ def _by_class(paths: list[str]) -> Iterator[str]:
 
 
 def _rows(findings: list[Finding]) -> Iterator[str]:
-    """Yield one row per difference, and one per reason of absence."""
+    """Yield one row per difference, and one per reason of acceptance or absence."""
     for finding in findings:
         if finding.status in (DIFFERENT, NOTED):
             yield f"| `{finding.path}` | {finding.status} | {_sentence(finding.how)} |"

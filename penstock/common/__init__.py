@@ -2,6 +2,7 @@
 
 from penstock.absent import explain_absent
 from penstock.common.completable_future import CompletableFuture
+from penstock.common.config_options import ConfigOption, ConfigOptions
 from penstock.common.configuration import Configuration
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.input_dependency_constraint import InputDependencyConstraint
@@ -32,6 +33,8 @@ from penstock.common.watermark_strategy import (
 __all__ = [
     "ByteArraySchema",
     "CompletableFuture",
+    "ConfigOption",
+    "ConfigOptions",
     "Configuration",
     "DeserializationSchema",
     "Duration",

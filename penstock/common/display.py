@@ -42,6 +42,15 @@ def shower(declared: TypeSpec | None) -> Show:
     return lambda value: "null" if value is None else show(value)
 
 
+def print_shower(declared: TypeSpec | None) -> Show:
+    """Return the function that formats records for ``print``, which writes the fields of a row as Python does."""
+    return _printed_row if isinstance(declared, RowTypeInfo) else shower(declared)
+
+
+def _printed_row(value: Row) -> str:
+    return f"{value.get_row_kind()}[{','.join(map(str, value))}]"
+
+
 def _java(declared: TypeInformation) -> Show:
     if isinstance(declared, BasicTypeInfo):
         return _BASIC.get(declared.get_basic_type(), str)

@@ -79,8 +79,8 @@ class ExecutionConfig(ExecutionTuning):
 
         Args:
             interval: 0, the default: right behind each record that advances event time. Above 0, as in PyFlink:
-                at the end of each epoch, so that no record is late because of one in its own epoch. The number of
-                milliseconds has no other effect.
+                at the end of each epoch; a record is then never late because of one in its own epoch. The number
+                of milliseconds has no other effect.
 
         Raises:
             BadSetting: If the interval is negative.

@@ -1,4 +1,4 @@
-"""Calls that tune Flink and change nothing here: they are noted, and their getters return what was set."""
+"""Calls that tune Flink and change nothing here: they are noted, and their getters return the given values."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         write_buffer_size: Has no effect.
 
     Raises:
-        ValueError: If there is no path, or the threshold is not between -1 and 1 MiB.
+        ValueError: If the path is None, or the threshold is not between -1 and 1 MiB.
     """
 
     MAX_FILE_STATE_THRESHOLD = 1024 * 1024

@@ -448,7 +448,7 @@ class CachedDataStream(DataStream[T_co]):
     """The stream that ``cache`` returns."""
 
     def invalidate(self) -> None:
-        """Do nothing: there is no cache."""
+        """Do nothing: records are not cached."""
 
 
 # PyFlink exports all of these from this module. Imported last because KeyedStream extends DataStream.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from penstock.common.serialization import BulkWriterFactory, Encoder
 from penstock.common.tuning import accept
@@ -115,6 +115,10 @@ class _Builder:
             raise PenstockError(f"with_bucket_check_interval needs a positive int (milliseconds), not {interval!r}.")
         return self
 
+    def with_rolling_policy(self: Self, rolling_policy: Any) -> Self:
+        """Set when a part file is closed."""
+        raise NotImplementedError
+
     def enable_compact(self: Self, strategy: FileCompactStrategy, compactor: FileCompactor) -> Self:
         """Accept Flink's setting without effect: a committed file is not rewritten.
 
@@ -143,7 +147,7 @@ class RowFormatBuilder(_Builder):
         super().__init__(base_path, encoder)
         self._policy = RollingPolicy.default_rolling_policy()
 
-    def with_rolling_policy(self, rolling_policy: RollingPolicy) -> RowFormatBuilder:
+    def with_rolling_policy(self: Self, rolling_policy: RollingPolicy) -> Self:
         """Set when a part file is closed."""
         if not isinstance(rolling_policy, RollingPolicy):
             raise PenstockError(f"with_rolling_policy needs a RollingPolicy, not {type(rolling_policy).__name__}.")
@@ -159,7 +163,7 @@ class BulkFormatBuilder(_Builder):
             raise PenstockError(f"for_bulk_format needs a BulkWriterFactory, not {type(factory).__name__}.")
         super().__init__(base_path, factory)
 
-    def with_rolling_policy(self, rolling_policy: OnCheckpointRollingPolicy) -> BulkFormatBuilder:
+    def with_rolling_policy(self: Self, rolling_policy: OnCheckpointRollingPolicy) -> Self:
         """Accept only ``OnCheckpointRollingPolicy``, the default."""
         if not isinstance(rolling_policy, OnCheckpointRollingPolicy):
             raise PenstockError(
@@ -167,6 +171,11 @@ class BulkFormatBuilder(_Builder):
                 "with_rolling_policy; for larger files, make epochs longer."
             )
         return self
+
+
+# PyFlink has the builders in the class, where their names would hide these.
+_RowBuilder: TypeAlias = RowFormatBuilder
+_BulkBuilder: TypeAlias = BulkFormatBuilder
 
 
 class FileSink(Sink):
@@ -203,7 +212,7 @@ class FileSink(Sink):
         return self.__dict__ | {"_notes": {}}
 
     @staticmethod
-    def for_row_format(base_path: str | os.PathLike[str], encoder: Encoder) -> RowFormatBuilder:
+    def for_row_format(base_path: str | os.PathLike[str], encoder: Encoder) -> _RowBuilder:
         """Return a builder of a sink that encodes records one by one.
 
         Args:
@@ -213,7 +222,7 @@ class FileSink(Sink):
         return RowFormatBuilder(base_path, encoder)
 
     @staticmethod
-    def for_bulk_format(base_path: str | os.PathLike[str], writer_factory: BulkWriterFactory) -> BulkFormatBuilder:
+    def for_bulk_format(base_path: str | os.PathLike[str], writer_factory: BulkWriterFactory) -> _BulkBuilder:
         """Return a builder of a sink that writes record batches, for example to Parquet.
 
         Args:

@@ -66,9 +66,9 @@ class FlinkKafkaConsumer:
         return self._start(KafkaOffsetsInitializer.committed_offsets(reset))
 
     def disable_filter_restored_partitions_with_subscribed_topics(self) -> Self:
-        """Accept the call without effect: partitions that are no longer subscribed to are not read."""
+        """Accept the call without effect: partitions outside the subscription are not read."""
         name = "FlinkKafkaConsumer.disable_filter_restored_partitions_with_subscribed_topics"
-        note(name, "partitions that are no longer subscribed to keep their position and are not read")
+        note(name, "partitions outside the subscription keep their position and are not read")
         return self
 
     def get_produced_type(self) -> Any:

@@ -144,7 +144,7 @@ class CsvSchemaBuilder:
     __len__ = size
 
     def set_array_element_separator(self, separator: str) -> CsvSchemaBuilder:
-        """Set the separator of list columns that have none of their own. The default is a semicolon.
+        """Set the separator of list columns that were added without one. The default is a semicolon.
 
         Args:
             separator: The text between elements.
@@ -153,7 +153,7 @@ class CsvSchemaBuilder:
         return self
 
     def disable_array_element_separator(self) -> CsvSchemaBuilder:
-        """Remove the separator of list columns that have none of their own."""
+        """Remove the separator of list columns that were added without one."""
         return self.set_array_element_separator("")
 
     def remove_array_element_separator(self, index: int) -> CsvSchemaBuilder:

@@ -73,9 +73,10 @@ class CsvRowDeserializationSchema(DeserializationSchema):
         found = next(csv.reader(lines, **self._text.options()), None)
         if not found:
             raise ValueError("it has no fields")
-        if len(found) != len(self._fields) and not self._lenient:
+        missing = len(found) < len(self._fields) and self._lenient
+        if len(found) != len(self._fields) and not missing:
             raise ValueError(f"{len(self._fields)} fields expected, but it has {len(found)}")
-        values = []
+        values: list[Any] = []
         for name, read, field in zip(self._names, self._fields, found):
             if field == self._text.null_text:
                 values.append(None)
@@ -136,7 +137,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
             return self
 
         def set_ignore_parse_errors(self, ignore_parse_errors: bool) -> CsvRowDeserializationSchema.Builder:
-            """Set whether invalid fields become None and invalid lines are dropped. By default they fail the job."""
+            """Set whether invalid or missing fields, and invalid lines, become None. By default they fail the job."""
             self._lenient = ignore_parse_errors
             return self
 

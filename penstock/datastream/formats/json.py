@@ -7,7 +7,7 @@ import datetime
 import json
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -46,7 +46,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
 
     def __init__(self, type_info: RowTypeInfo, fail_on_missing_field: bool, ignore_parse_errors: bool) -> None:
         self._type, self._strict, self._lenient = type_info, fail_on_missing_field, ignore_parse_errors
-        self._convert = _reader(type_info, fail_on_missing_field)
+        self._convert = _row_reader(type_info, _Mode(fail_on_missing_field, ignore_parse_errors))
         self._decode = msgspec.json.Decoder(float_hook=Decimal if _has_decimals(type_info) else None).decode
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -105,7 +105,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
             return self
 
         def ignore_parse_errors(self) -> JsonRowDeserializationSchema.Builder:
-            """Return None for an invalid message. By default it fails the job."""
+            """Return None for an invalid field or message. By default it fails the job."""
             self._lenient = True
             return self
 
@@ -181,22 +181,29 @@ class JsonRowSerializationSchema(SerializationSchema):
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def _reader(spec: TypeSpec, strict: bool) -> Convert:
+class _Mode(NamedTuple):
+    strict: bool
+    """Whether a missing field is an error."""
+    lenient: bool
+    """Whether an invalid field becomes None."""
+
+
+def _reader(spec: TypeSpec, mode: _Mode) -> Convert:
     """Return the function that converts decoded JSON to a value of a type; null becomes None."""
-    convert = _reader_of_value(spec, strict)
+    convert = _reader_of_value(spec, mode)
     return lambda found: None if found is None else convert(found)
 
 
-def _reader_of_value(spec: TypeSpec, strict: bool) -> Convert:
+def _reader_of_value(spec: TypeSpec, mode: _Mode) -> Convert:
     if isinstance(spec, RowTypeInfo):
-        return _row_reader(spec, strict)
+        return _row_reader(spec, mode)
     if spec == _BYTES:
         return lambda found: base64.b64decode(_text_in(found), validate=True)
     if isinstance(spec, _LISTS):
-        element = _reader(spec.get_element_type(), strict)
+        element = _reader(spec.get_element_type(), mode)
         return lambda found: [element(each) for each in _instance(found, list, "an array")]
     if isinstance(spec, MapTypeInfo):
-        key, item = _reader(spec.get_key_type(), strict), _reader(spec.get_value_type(), strict)
+        key, item = _reader(spec.get_key_type(), mode), _reader(spec.get_value_type(), mode)
         return lambda found: {key(name): item(each) for name, each in _instance(found, dict, "an object").items()}
     parse = text_parser(spec)
     if parse is None:
@@ -208,8 +215,9 @@ def _reader_of_value(spec: TypeSpec, strict: bool) -> Convert:
 
 def _basic_reader(basic: BasicType, parse: Callable[[str], Any]) -> Convert:
     def read(found: Any) -> Any:
-        if basic in _WHOLE and type(found) is int:
-            return whole(found, basic)
+        if basic in _WHOLE and type(found) in (int, float, Decimal):
+            # As in Flink, a fraction is cut off.
+            return whole(int(found), basic)
         if basic in (BasicType.DOUBLE, BasicType.FLOAT) and type(found) in (int, float, Decimal):
             return float(found)
         if basic is BasicType.BOOLEAN and type(found) is bool:
@@ -219,23 +227,25 @@ def _basic_reader(basic: BasicType, parse: Callable[[str], Any]) -> Convert:
     return read
 
 
-def _row_reader(spec: RowTypeInfo, strict: bool) -> Convert:
+def _row_reader(spec: RowTypeInfo, mode: _Mode) -> Convert:
     names = tuple(spec.get_field_names())
-    fields = [(name, _reader(kind, strict)) for name, kind in zip(names, spec.get_field_types())]
+    fields = [(name, _reader(kind, mode)) for name, kind in zip(names, spec.get_field_types())]
 
     def read(found: Any) -> Row:
         _instance(found, dict, "an object")
-        values = []
+        values: list[Any] = []
         for name, convert in fields:
             if name not in found:
-                if strict:
+                if mode.strict:
                     raise ValueError(f"field '{name}' is missing")
                 values.append(None)
                 continue
             try:
                 values.append(convert(found[name]))
             except (ValueError, TypeError, ArithmeticError) as error:
-                raise ValueError(f"field '{name}': {error}") from None
+                if not mode.lenient:
+                    raise ValueError(f"field '{name}': {error}") from None
+                values.append(None)
         return Row.of(names, values)
 
     return read
@@ -248,9 +258,9 @@ def _instance(found: Any, kind: type, word: str) -> Any:
 
 
 def _text_in(found: Any) -> str:
-    """Return the text of a plain value. As in Flink, that of an array or object is empty."""
+    """Return the text of a value; that of an array or object is its JSON."""
     if isinstance(found, (dict, list)):
-        return ""
+        return msgspec.json.encode(found).decode()
     return found if type(found) is str else value_text(float(found) if type(found) is Decimal else found)
 
 
@@ -368,7 +378,7 @@ def _type_of(node: Any, root: Any) -> TypeSpec:
     given = node.get("type", "object" if "properties" in node else None)
     kinds = [kind for kind in (given if isinstance(given, list) else [given]) if kind != "null"]
     if len(kinds) != 1:
-        raise ValueError(f"a property has the type {given!r}; only one type besides null is supported")
+        raise ValueError(f"a property has the type {given!r}; only one type and null are supported")
     match kinds[0]:
         case "object":
             properties = node.get("properties", {})
