@@ -212,9 +212,9 @@ ABSENT: tuple[tuple[str, str], ...] = (
 """By module below the import root (`datastream.window`), name (`TimeWindow`) or member (`DataStream.cache`), the text
 of the error. Names of an absent module need an entry only if a package re-exports them."""
 
-_KEYS = "keys are numbers, strings, bytes, dates, tuples of these and similar types: docs/write/keys.md"
+_KEYS = "keys are numbers, strings, bytes, dates, tuples and lists of these and similar types: docs/write/keys.md"
 _PRINT = "the driver prints when the epoch is complete, so a printed line is never rolled back"
-_LIBRDKAFKA = "a librdkafka property; some have other names than in the Java client"
+_LIBRDKAFKA = "properties of the Java client get librdkafka's names; those that it does not need are dropped"
 
 DIFFERS: dict[str, str] = {
     "AsyncFunction.timeout": "unless overridden, the error names the operator, the record and the timeout",
@@ -258,13 +258,17 @@ SAME_RESULTS = frozenset(
         "DeliveryGuarantee.NONE",
         "ExponentialBackoffDelayRetryStrategy",
         "JobClient.cancel",
+        "KafkaSinkBuilder.set_property",
         "KafkaSource",
+        "KafkaSourceBuilder.set_properties",
+        "KafkaSourceBuilder.set_property",
         "KeyedStream.print",
         "StateTtlConfig.Builder.cleanup_full_snapshot",
         "StateTtlConfig.Builder.cleanup_in_rocksdb_compact_filter",
         "StateTtlConfig.Builder.cleanup_incrementally",
         "StreamExecutionEnvironment.add_jars",
         "StreamExecutionEnvironment.from_collection",
+        "StreamExecutionEnvironment.set_python_executable",
         "StreamExecutionEnvironment.set_python_requirements",
     }
 )
