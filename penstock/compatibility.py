@@ -203,7 +203,7 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "streams: ds.union(other).",
     ),
     (
-        "datastream.formats.avro datastream.formats.orc",
+        "datastream.formats.avro",
         "Not available: Spark reads these formats. Use env.from_spark(env.spark.readStream.format(...)...load(path)), "
         f"which returns Rows; {_SINK}",
     ),
