@@ -309,7 +309,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentTuning, Environ
             source: A source from ``penstock.datastream.connectors``, or your own ``Source``.
             watermark_strategy: How to extract timestamps and generate watermarks. By default it does neither.
             source_name: The name of the source operator. By default it is the name of its class.
-            type_info: The type of the records.
+            type_info: The type of the records. By default it is the type that the source produces, if it declares one.
             dead_letters: The side output for records that cannot be decoded, each as a ``DeadLetter``. Read it with
                 ``get_side_output``. Without it, such a record fails the job.
 
@@ -329,6 +329,8 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentTuning, Environ
                 fix="Write tag = OutputTag('broken'), pass dead_letters=tag, and read them with get_side_output(tag).",
             )
         name = source_name or type(source).__name__
+        if type_info is None:
+            type_info = source.produced_type
         stream = self._source(name, SourceSpec("splits", source, source.bounded, dead_letters), type_info)
         # This strategy generates no watermarks and assigns no timestamps, so it needs no operator.
         if watermark_strategy is None or watermark_strategy == WatermarkStrategy.no_watermarks():

@@ -64,6 +64,11 @@ class KafkaSource(Source):
         self._ends: Offsets = {}
         """Offset of the next record of each partition, as of the last query."""
 
+    @property
+    def produced_type(self) -> Any:
+        """The type of the records, if the deserializer declares one."""
+        return self._deserializer.produced_type
+
     @staticmethod
     def builder() -> KafkaSourceBuilder:
         """Return a builder."""
@@ -120,12 +125,15 @@ class KafkaSource(Source):
                 self._client.owner = self.letters.who
             self._reader = PartitionReader(self._client)
         decode, timed = self._deserializer.from_message, self.gives_time
+        typed = self.produced_type is not None
         for message in self._reader.read(partition, start, end):
             try:
                 value = decode(message)
             except Exception as error:
                 # User code: any exception means that the record cannot be decoded.
                 yield self.unreadable(partition.split, f"offset {message.offset()}", message.value() or b"", error)
+                continue
+            if value is None and typed:
                 continue
             kind, timestamp = message.timestamp() if timed else _NO_TIME
             yield Timestamped(value, timestamp) if kind else value
