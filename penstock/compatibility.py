@@ -28,8 +28,6 @@ JAVA_OBJECTS = "Not available: Penstock objects do not wrap Java objects. Remove
 _INSIDE = "Not available: it is a PyFlink internal without a counterpart in Penstock."
 
 
-_INPUTS = "Not available: it wraps a Java object. Use env.from_collection(...), or env.from_spark(df) for a DataFrame."
-
 OLDER: tuple[tuple[str, str], ...] = (
     (
         "DataStream.iterate",
@@ -119,6 +117,7 @@ ACCEPTED: tuple[tuple[str, str], ...] = (
         "DataStreamSink.slot_sharing_group KeyedStream.slot_sharing_group",
         "cores and memory are assigned to tasks by Spark; the plan shows the group",
     ),
+    ("DeliveryGuarantee.NONE", "records are written at least once"),
     (
         "StreamExecutionEnvironment.set_default_local_parallelism "
         "StreamExecutionEnvironment.get_default_local_parallelism",
@@ -151,21 +150,16 @@ ACCEPTED: tuple[tuple[str, str], ...] = (
 ABSENT: tuple[tuple[str, str], ...] = (
     ("table", _TABLE),
     (
-        "java_gateway common.utils datastream.utils "
+        "java_gateway common.utils datastream.utils AssignerWithPeriodicWatermarksWrapper "
         "SinkFunction.get_java_function Source.get_java_function Sink.get_java_function "
         "SourceFunction.get_java_function MemorySize.get_java_memory_size SlotSharingGroup.get_java_slot_sharing_group "
         "TypeInformation.get_java_type_info OutputTag.get_java_output_tag RowKind.to_j_row_kind",
         JAVA_OBJECTS,
     ),
     (
-        "AssignerWithPeriodicWatermarksWrapper AsyncFunctionDescriptor StreamTransformer SupportsPreprocessing "
         "util util.java_utils util.exceptions util.api_stability_decorators "
-        "common.serializer TypeSerializer DEFAULT_OUTPUT_TAG KeyedStream.AccumulateType "
-        "TimeWindowSerializer.serialize TimeWindowSerializer.deserialize CountWindowSerializer.serialize "
-        "CountWindowSerializer.deserialize GlobalWindowSerializer.serialize GlobalWindowSerializer.deserialize "
         "ContinuousEventTimeTrigger.register_next_fire_timestamp "
-        "ContinuousProcessingTimeTrigger.register_next_fire_timestamp "
-        "TypeInformation.need_conversion TypeInformation.to_internal_type TypeInformation.from_internal_type",
+        "ContinuousProcessingTimeTrigger.register_next_fire_timestamp",
         _INSIDE,
     ),
     # -- not implemented -----------------------------------------------------------------------------------------------
@@ -174,16 +168,10 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "Not available: Avro is not supported. Use BulkFormat.parquet(...) and BulkWriterFactory.parquet(...).",
     ),
     (
-        "CsvSchemaBuilder.set_allow_comments CsvSchemaBuilder.set_any_property_name",
+        "CsvSchemaBuilder.set_any_property_name",
         "Not available. Read the lines with StreamFormat.text_line_format(), and skip or split them with flat_map.",
     ),
     # -- available in another form -------------------------------------------------------------------------------------
-    (
-        "datastream.connectors.dynamic_kafka",
-        "Not available: a source reads one cluster. Use one KafkaSource with set_topic_pattern(...) per cluster, and "
-        "ds.union.",
-    ),
-    ("KafkaSink.get_transformer FileSink.get_transformer", _INSIDE),
     ("datastream.connectors.kinesis", _through_spark("Kinesis", "aws-kinesis")),
     ("datastream.connectors.pulsar", _through_spark("Pulsar", "pulsar")),
     (
@@ -203,16 +191,11 @@ ABSENT: tuple[tuple[str, str], ...] = (
         f"Not available: it wraps a Java sink; {_SINK}",
     ),
     (
-        "datastream.connectors.hybrid_source",
-        "Not available. Combine both inputs into one DataFrame and pass it to env.from_spark(df), or merge two "
-        "streams: ds.union(other).",
-    ),
-    (
         "datastream.formats.avro datastream.formats.orc",
         "Not available: Spark reads these formats. Use env.from_spark(env.spark.readStream.format(...)...load(path)), "
         f"which returns Rows; {_SINK}",
     ),
-    ("common.io InputFormat StreamExecutionEnvironment.create_input", _INPUTS),
+    ("common.io InputFormat StreamExecutionEnvironment.create_input", JAVA_OBJECTS),
 )
 """By module below the import root (`datastream.window`), name (`TimeWindow`) or member (`DataStream.cache`), the text
 of the error. Names of an absent module need an entry only if a package re-exports them."""
@@ -220,7 +203,6 @@ of the error. Names of an absent module need an entry only if a package re-expor
 _KEYS = "keys are numbers, strings, bytes, dates, tuples of these and similar types: docs/write/keys.md"
 _PRINT = "the driver prints when the epoch is complete, so a printed line is never rolled back"
 _SETTINGS = "an unknown key is an error; spark.* settings are passed to Spark"
-_LIBRDKAFKA = "a librdkafka property; some have other names than in the Java client"
 
 DIFFERS: dict[str, str] = {
     "AsyncFunction.timeout": "unless overridden, the error names the operator, the record and the timeout",
@@ -229,14 +211,10 @@ DIFFERS: dict[str, str] = {
     "ConnectedStreams.key_by": _KEYS,
     "DataStream.key_by": _KEYS,
     "DataStream.print": _PRINT,
-    "DeliveryGuarantee.NONE": "the same as AT_LEAST_ONCE",
     "KafkaOffsetsInitializer.offsets": "partitions without an offset use the reset strategy, not the group's offset",
     "KafkaSink": "uses confluent-kafka; with EXACTLY_ONCE the driver writes; messages have no timestamps",
-    "KafkaSinkBuilder.set_property": _LIBRDKAFKA,
     "KafkaSource": "uses confluent-kafka, not the Java client",
     "KafkaSourceBuilder.set_bounded": "the offsets must exist when the job starts",
-    "KafkaSourceBuilder.set_properties": _LIBRDKAFKA,
-    "KafkaSourceBuilder.set_property": _LIBRDKAFKA,
     "KafkaSourceBuilder.set_topic_pattern": "a Python regular expression",
     "KafkaSourceBuilder.set_unbounded": "the job continues after all partitions reach their stopping offsets",
     "JobClient.cancel": "returns when the job has stopped",

@@ -13,7 +13,7 @@ import inspect
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,15 @@ PACKAGES = ("common", "datastream", "metrics", "util")
 WITHOUT_NAMES = ("table", "java_gateway")
 """Modules that are absent altogether, and are not listed name by name."""
 
-JAVA_ONLY = tuple(
-    f"pyflink.datastream.connectors.{name}"
-    for name in ("cassandra", "elasticsearch", "jdbc", "kinesis", "pulsar", "rabbitmq")
+JAVA_ONLY = (
+    *(
+        f"pyflink.datastream.connectors.{name}"
+        for name in ("cassandra", "elasticsearch", "jdbc", "kinesis", "pulsar", "rabbitmq")
+    ),
+    "pyflink.datastream.formats.avro",
+    "pyflink.datastream.formats.orc",
 )
-"""Connectors that are Java libraries. They and the wrappers of Java objects do not count as missing."""
+"""Connectors and formats that are Java libraries. They and the wrappers of Java objects do not count as missing."""
 
 SAME, ACCEPTED, DIFFERENT, ABSENT = "same", "accepted", "differs", "absent"
 
@@ -243,6 +247,11 @@ def _same_default(theirs: str, ours: Any) -> bool:
     if ours is inspect.Parameter.empty:
         return False
     try:
+        tree = ast.parse(theirs, mode="eval")
+        if isinstance(tree.body, ast.BinOp) and not any(
+            isinstance(node, ast.Name | ast.Call) for node in ast.walk(tree)
+        ):
+            return bool(eval(compile(tree, "default", "eval")) == ours)
         return bool(ast.literal_eval(theirs) == ours)
     except ValueError:
         return str(ours) == theirs or repr(ours) == theirs
@@ -256,7 +265,11 @@ def _constructor_difference(theirs: Name, ours: Any) -> str:
     if constructor is None or any(_is_java(p) and p.default is None for p in constructor.parameters):
         return ""
     own = vars(ours).get("__init__")
-    return call_difference(constructor.parameters, own, True) if own is not None else ""
+    given = constructor.parameters
+    if any(map(_is_java, given)):
+        # None stands for an argument that a wrapped Java object replaces.
+        given = [replace(parameter, default=None) if parameter.default == "None" else parameter for parameter in given]
+    return call_difference(given, own, True) if own is not None else ""
 
 
 def _value_difference(theirs: str, ours: Any) -> str:
@@ -264,6 +277,9 @@ def _value_difference(theirs: str, ours: Any) -> str:
         value = ast.literal_eval(theirs)
     except ValueError:
         return ""
+    if isinstance(value, tuple) and len(value) == 1:
+        # A comma that PyFlink has after some members of its enums.
+        (value,) = value
     mine = getattr(ours, "value", ours)
     return "" if value == mine else f"is `{mine!r}`, not `{theirs}`"
 
@@ -292,7 +308,8 @@ def page(comparison: Comparison) -> str:
         "|---|---|",
         *(f"| {status} | {counts[status]:,} |" for status in (SAME, ACCEPTED, DIFFERENT, ABSENT)),
         "",
-        f"Of the names in `common` and `datastream`, without Java objects and connectors that are Java libraries, "
+        f"Of the names in `common` and `datastream`, without Java objects and without the connectors and formats that "
+        f"are Java libraries (Cassandra, Elasticsearch, JDBC, Kinesis, Pulsar, RabbitMQ, Avro, ORC), "
         f"{share:.1%} are the same or accepted.".replace("%", " %"),
         "",
         *(f"`pyflink.{module}`: {ALTERNATIVES[module]}\n" for module in WITHOUT_NAMES),

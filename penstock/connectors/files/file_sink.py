@@ -17,6 +17,7 @@ from penstock.connectors.files.part_files import FinishedPart, decode_part, deco
 from penstock.connectors.files.rolling import OnCheckpointRollingPolicy, RollingPolicy
 from penstock.connectors.files.showing import Notes, check_parts, show, show_open_parts, sweep
 from penstock.connectors.files.writer import FileWriter
+from penstock.connectors.preprocessing import StreamTransformer, SupportsPreprocessing
 from penstock.connectors.sink import Sink, SinkWriter
 from penstock.driver.committing import Commit, CommitContext
 from penstock.errors import PenstockError
@@ -178,7 +179,7 @@ _RowBuilder: TypeAlias = RowFormatBuilder
 _BulkBuilder: TypeAlias = BulkFormatBuilder
 
 
-class FileSink(Sink):
+class FileSink(Sink, SupportsPreprocessing):
     """Write records to files with exactly-once semantics. See docs/connect/files.md for the guarantees.
 
     Create one with ``for_row_format`` or ``for_bulk_format``.
@@ -237,6 +238,10 @@ class FileSink(Sink):
         typed.format = self.format.for_type(value_type)
         return typed
 
+    def get_transformer(self) -> StreamTransformer | None:
+        """Return None: records are written as they are."""
+        return None
+
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return FileWriter(self, context)
 
@@ -280,9 +285,36 @@ class FileSink(Sink):
 class StreamingFileSink(FileSink):
     """The name of ``FileSink`` in PyFlink 1. Its methods return builders of a ``FileSink``."""
 
-    BaseBuilder = _Builder
-    DefaultRowFormatBuilder = RowFormatBuilder
-    DefaultBulkFormatBuilder = BulkFormatBuilder
+    class BaseBuilder(_Builder):
+        """Options shared by both formats."""
+
+        def with_rolling_policy(self: Self, policy: Any) -> Self:
+            """Set when a part file is closed."""
+            return super().with_rolling_policy(policy)
+
+    class DefaultRowFormatBuilder(RowFormatBuilder):
+        """Builder of a sink that encodes records one by one."""
+
+        def with_rolling_policy(self: Self, policy: RollingPolicy) -> Self:
+            """Set when a part file is closed."""
+            return super().with_rolling_policy(policy)
+
+    class DefaultBulkFormatBuilder(BulkFormatBuilder):
+        """Builder of a sink for a bulk format, such as Parquet."""
+
+        def with_rolling_policy(self: Self, policy: OnCheckpointRollingPolicy) -> Self:
+            """Accept only ``OnCheckpointRollingPolicy``, the default."""
+            return super().with_rolling_policy(policy)
+
+    @staticmethod
+    def for_row_format(base_path: str | os.PathLike[str], encoder: Encoder) -> _RowBuilder:
+        """Return a builder of a sink that encodes records one by one."""
+        return StreamingFileSink.DefaultRowFormatBuilder(base_path, encoder)
+
+    @staticmethod
+    def for_bulk_format(base_path: str | os.PathLike[str], writer_factory: BulkWriterFactory) -> _BulkBuilder:
+        """Return a builder of a sink that writes record batches."""
+        return StreamingFileSink.DefaultBulkFormatBuilder(base_path, writer_factory)
 
 
 def _begin_to_show(commit: Commit, parts: list[FinishedPart], notes: Notes) -> bool:

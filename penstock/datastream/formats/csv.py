@@ -101,25 +101,26 @@ class CsvSchemaBuilder:
         """
         return self._add(name, bool)
 
-    def add_number_column(self, name: str, number_type: TypeSpec = int) -> CsvSchemaBuilder:
+    def add_number_column(self, name: str, number_type: TypeSpec = None) -> CsvSchemaBuilder:
         """Add a numeric column.
 
         Args:
             name: The name of the column.
-            number_type: The type of the numbers.
+            number_type: The type of the numbers; by default ``int``.
         """
-        return self._add(name, number_type)
+        return self._add(name, number_type or int)
 
-    def add_array_column(self, name: str, separator: str = ";", element_type: TypeSpec = str) -> CsvSchemaBuilder:
+    def add_array_column(self, name: str, separator: str = ";", element_type: TypeSpec = None) -> CsvSchemaBuilder:
         """Add a list column.
 
         Args:
             name: The name of the column.
             separator: The separator between elements.
-            element_type: The type of the elements.
+            element_type: The type of the elements; by default ``str``.
         """
         self._separators[name] = separator
-        return self._add(name, list[element_type])
+        element = element_type or str
+        return self._add(name, list[element])
 
     def add_columns_from(self, schema: CsvSchema) -> CsvSchemaBuilder:
         """Add the columns of another schema.
@@ -164,6 +165,14 @@ class CsvSchemaBuilder:
         """
         self._separators.pop(list(self._columns)[index], None)
         return self
+
+    def set_allow_comments(self, allow: bool = True) -> CsvSchemaBuilder:
+        """Set whether lines that start with ``#`` are skipped.
+
+        Args:
+            allow: Whether to skip them.
+        """
+        return self._set(comments=allow)
 
     def set_column_separator(self, char: str) -> CsvSchemaBuilder:
         """Set the character between columns. The default is a comma.
