@@ -239,7 +239,7 @@ class FileSink(Sink, SupportsPreprocessing):
         return typed
 
     def get_transformer(self) -> StreamTransformer | None:
-        """Return None: records are written as they are."""
+        """Return None: the stream is not transformed."""
         return None
 
     def create_writer(self, context: RuntimeContext) -> SinkWriter:

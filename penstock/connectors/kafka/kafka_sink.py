@@ -70,7 +70,7 @@ class KafkaSink(Sink, SupportsPreprocessing):
             cluster.close()
 
     def get_transformer(self) -> StreamTransformer | None:
-        """Return None: records are written as they are."""
+        """Return None: the stream is not transformed."""
         return None
 
     def create_writer(self, context: RuntimeContext) -> SinkWriter:

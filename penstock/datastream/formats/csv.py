@@ -119,8 +119,7 @@ class CsvSchemaBuilder:
             element_type: The type of the elements; by default ``str``.
         """
         self._separators[name] = separator
-        element = element_type or str
-        return self._add(name, list[element])
+        return self._add(name, list[str] if element_type is None else list[element_type])
 
     def add_columns_from(self, schema: CsvSchema) -> CsvSchemaBuilder:
         """Add the columns of another schema.
