@@ -191,7 +191,7 @@ ABSENT: tuple[tuple[str, str], ...] = (
         f"Not available: it wraps a Java sink; {_SINK}",
     ),
     (
-        "datastream.formats.avro datastream.formats.orc",
+        "datastream.formats.avro",
         "Not available: Spark reads these formats. Use env.from_spark(env.spark.readStream.format(...)...load(path)), "
         f"which returns Rows; {_SINK}",
     ),
@@ -200,9 +200,9 @@ ABSENT: tuple[tuple[str, str], ...] = (
 """By module below the import root (`datastream.window`), name (`TimeWindow`) or member (`DataStream.cache`), the text
 of the error. Names of an absent module need an entry only if a package re-exports them."""
 
-_KEYS = "keys are numbers, strings, bytes, dates, tuples of these and similar types: docs/write/keys.md"
+_KEYS = "keys are numbers, strings, bytes, dates, tuples and lists of these and similar types: docs/write/keys.md"
 _PRINT = "the driver prints when the epoch is complete, so a printed line is never rolled back"
-_SETTINGS = "an unknown key is an error; spark.* settings are passed to Spark"
+_LIBRDKAFKA = "properties of the Java client get librdkafka's names; those that it does not need are dropped"
 
 DIFFERS: dict[str, str] = {
     "AsyncFunction.timeout": "unless overridden, the error names the operator, the record and the timeout",
@@ -213,8 +213,11 @@ DIFFERS: dict[str, str] = {
     "DataStream.print": _PRINT,
     "KafkaOffsetsInitializer.offsets": "partitions without an offset use the reset strategy, not the group's offset",
     "KafkaSink": "uses confluent-kafka; with EXACTLY_ONCE the driver writes; messages have no timestamps",
+    "KafkaSinkBuilder.set_property": _LIBRDKAFKA,
     "KafkaSource": "uses confluent-kafka, not the Java client",
     "KafkaSourceBuilder.set_bounded": "the offsets must exist when the job starts",
+    "KafkaSourceBuilder.set_properties": _LIBRDKAFKA,
+    "KafkaSourceBuilder.set_property": _LIBRDKAFKA,
     "KafkaSourceBuilder.set_topic_pattern": "a Python regular expression",
     "KafkaSourceBuilder.set_unbounded": "the job continues after all partitions reach their stopping offsets",
     "JobClient.cancel": "returns when the job has stopped",
@@ -223,10 +226,8 @@ DIFFERS: dict[str, str] = {
     "RuntimeContext.get_attempt_number": "always 0: functions cannot see that an epoch is retried",
     "StreamExecutionEnvironment.add_jars": "for Spark's connectors; refused once Spark has started",
     "StreamExecutionEnvironment.add_python_archive": "functions find the folder with SparkFiles.get(name)",
-    "StreamExecutionEnvironment.configure": _SETTINGS,
     "StreamExecutionEnvironment.execute_async": "without a name, the setting pipeline.name names the job",
     "StreamExecutionEnvironment.from_collection": "several tasks can read the collection",
-    "StreamExecutionEnvironment.get_execution_environment": _SETTINGS,
     "StateTtlConfig.Builder.cleanup_full_snapshot": "when a base is merged; runs in the background unless disabled",
     "StateTtlConfig.Builder.cleanup_in_rocksdb_compact_filter": "by the checkpoint's clock, not the machine's",
     "StateTtlConfig.Builder.cleanup_incrementally": "at the end of the epoch, on every backend",
@@ -235,3 +236,26 @@ DIFFERS: dict[str, str] = {
     "StreamExecutionEnvironment.set_python_requirements": "the driver installs wheels and ships them to the workers",
 }
 """Names and members that accept the same calls but behave differently."""
+
+SAME_RESULTS = frozenset(
+    {
+        "AsyncFunction.timeout",
+        "CheckpointingMode.AT_LEAST_ONCE",
+        "DataStream.print",
+        "ExponentialBackoffDelayRetryStrategy",
+        "JobClient.cancel",
+        "KafkaSinkBuilder.set_property",
+        "KafkaSource",
+        "KafkaSourceBuilder.set_properties",
+        "KafkaSourceBuilder.set_property",
+        "KeyedStream.print",
+        "StateTtlConfig.Builder.cleanup_full_snapshot",
+        "StateTtlConfig.Builder.cleanup_in_rocksdb_compact_filter",
+        "StateTtlConfig.Builder.cleanup_incrementally",
+        "StreamExecutionEnvironment.add_jars",
+        "StreamExecutionEnvironment.from_collection",
+        "StreamExecutionEnvironment.set_python_executable",
+        "StreamExecutionEnvironment.set_python_requirements",
+    }
+)
+"""Those of them whose results are PyFlink's: the difference is when, where or by which library something happens."""

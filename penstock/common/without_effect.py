@@ -30,8 +30,8 @@ class Noted:
         self._reported |= self._reasons.keys()
         if not by_reason:
             return ""
-        listed = " ".join(f"{', '.join(names)}: {why[:1].lower() + why[1:]}." for why, names in by_reason.items())
-        return f"Accepted without effect on this job: {listed} You can leave them out."
+        listed = "; ".join(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
+        return f"Accepted without effect: {listed}. You can leave them out."
 
 
 _program = Noted()

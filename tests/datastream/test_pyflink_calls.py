@@ -29,6 +29,7 @@ from penstock.datastream.connectors.file_system import (
     FileCompactStrategy,
     FileEnumeratorProvider,
     FileSource,
+    RollingPolicy,
     StreamFormat,
     StreamingFileSink,
 )
@@ -365,6 +366,7 @@ class TestFiles:
         compactor = FileCompactor.concat_file_compactor(b"\n")
         encoder = Encoder.simple_string_encoder()
         builder = StreamingFileSink.for_row_format(str(tmp_path / "out"), encoder)
+        builder.with_rolling_policy(policy=RollingPolicy.default_rolling_policy())
         sink = builder.enable_compact(strategy.set_size_threshold(10).build(), compactor).build()
         env.from_collection(["a"], Types.STRING()).add_sink(sink)
         with JobHarness(env) as job:

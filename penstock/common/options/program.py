@@ -30,7 +30,11 @@ RUNTIME_MODE = option(
     "`STREAMING`, `BATCH` (emit final results only) or `AUTOMATIC`.",
 )
 OPERATOR_CHAINING = option(
-    "pipeline.operator-chaining.enabled", Truth(), "true", "Whether to fuse operators into chains."
+    "pipeline.operator-chaining.enabled",
+    Truth(),
+    "true",
+    "Whether to fuse operators into chains.",
+    aliases=("pipeline.operator-chaining",),
 )
 AUTO_GENERATE_UIDS = option(
     "pipeline.auto-generate-uids", Truth(), "true", "`false`: reject programs that have an operator without a uid."

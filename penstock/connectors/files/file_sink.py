@@ -282,39 +282,40 @@ class FileSink(Sink, SupportsPreprocessing):
             sweep(self.base_path, token)
 
 
+class _StreamingRowBuilder(RowFormatBuilder):
+    def with_rolling_policy(self: Self, policy: RollingPolicy) -> Self:
+        """Set when a part file is closed."""
+        return super().with_rolling_policy(policy)
+
+
+class _StreamingBulkBuilder(BulkFormatBuilder):
+    def with_rolling_policy(self: Self, policy: OnCheckpointRollingPolicy) -> Self:
+        """Accept only ``OnCheckpointRollingPolicy``, the default."""
+        return super().with_rolling_policy(policy)
+
+
+class _StreamingBuilder(_Builder):
+    def with_rolling_policy(self: Self, policy: Any) -> Self:
+        """Set when a part file is closed."""
+        raise NotImplementedError
+
+
 class StreamingFileSink(FileSink):
     """The name of ``FileSink`` in PyFlink 1. Its methods return builders of a ``FileSink``."""
 
-    class BaseBuilder(_Builder):
-        """Options shared by both formats."""
-
-        def with_rolling_policy(self: Self, policy: Any) -> Self:
-            """Set when a part file is closed."""
-            return super().with_rolling_policy(policy)
-
-    class DefaultRowFormatBuilder(RowFormatBuilder):
-        """Builder of a sink that encodes records one by one."""
-
-        def with_rolling_policy(self: Self, policy: RollingPolicy) -> Self:
-            """Set when a part file is closed."""
-            return super().with_rolling_policy(policy)
-
-    class DefaultBulkFormatBuilder(BulkFormatBuilder):
-        """Builder of a sink for a bulk format, such as Parquet."""
-
-        def with_rolling_policy(self: Self, policy: OnCheckpointRollingPolicy) -> Self:
-            """Accept only ``OnCheckpointRollingPolicy``, the default."""
-            return super().with_rolling_policy(policy)
+    BaseBuilder = _StreamingBuilder
+    DefaultRowFormatBuilder = _StreamingRowBuilder
+    DefaultBulkFormatBuilder = _StreamingBulkBuilder
 
     @staticmethod
-    def for_row_format(base_path: str | os.PathLike[str], encoder: Encoder) -> _RowBuilder:
-        """Return a builder of a sink that encodes records one by one."""
-        return StreamingFileSink.DefaultRowFormatBuilder(base_path, encoder)
+    def for_row_format(base_path: str | os.PathLike[str], encoder: Encoder) -> _StreamingRowBuilder:
+        """Return a builder of a sink that encodes records one by one; see ``FileSink.for_row_format``."""
+        return _StreamingRowBuilder(base_path, encoder)
 
     @staticmethod
-    def for_bulk_format(base_path: str | os.PathLike[str], writer_factory: BulkWriterFactory) -> _BulkBuilder:
-        """Return a builder of a sink that writes record batches."""
-        return StreamingFileSink.DefaultBulkFormatBuilder(base_path, writer_factory)
+    def for_bulk_format(base_path: str | os.PathLike[str], writer_factory: BulkWriterFactory) -> _StreamingBulkBuilder:
+        """Return a builder of a sink that writes record batches; see ``FileSink.for_bulk_format``."""
+        return _StreamingBulkBuilder(base_path, writer_factory)
 
 
 def _begin_to_show(commit: Commit, parts: list[FinishedPart], notes: Notes) -> bool:

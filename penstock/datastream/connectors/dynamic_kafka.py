@@ -1,4 +1,4 @@
-"""The Kafka source of a metadata service, in PyFlink's module."""
+"""The source of Kafka streams, in PyFlink's module."""
 
 from penstock.absent import explain_absent
 from penstock.connectors.kafka.dynamic import (

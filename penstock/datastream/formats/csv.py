@@ -101,25 +101,28 @@ class CsvSchemaBuilder:
         """
         return self._add(name, bool)
 
-    def add_number_column(self, name: str, number_type: TypeSpec = None) -> CsvSchemaBuilder:
+    def add_number_column(self, name: str, number_type: TypeSpec | None = None) -> CsvSchemaBuilder:
         """Add a numeric column.
 
         Args:
             name: The name of the column.
-            number_type: The type of the numbers; by default ``int``.
+            number_type: The type of the numbers. The default is ``int``.
         """
-        return self._add(name, number_type or int)
+        return self._add(name, int if number_type is None else number_type)
 
-    def add_array_column(self, name: str, separator: str = ";", element_type: TypeSpec = None) -> CsvSchemaBuilder:
+    def add_array_column(
+        self, name: str, separator: str = ";", element_type: TypeSpec | None = None
+    ) -> CsvSchemaBuilder:
         """Add a list column.
 
         Args:
             name: The name of the column.
             separator: The separator between elements.
-            element_type: The type of the elements; by default ``str``.
+            element_type: The type of the elements. The default is ``str``.
         """
         self._separators[name] = separator
-        return self._add(name, list[str] if element_type is None else list[element_type])
+        elements: Any = str if element_type is None else element_type
+        return self._add(name, list[elements])
 
     def add_columns_from(self, schema: CsvSchema) -> CsvSchemaBuilder:
         """Add the columns of another schema.
