@@ -131,9 +131,9 @@ class TestDynamicKafkaSource:
 
     def test_a_dynamic_source_needs_a_service_and_streams(self, kafka: Any) -> None:
         builder = DynamicKafkaSource.builder()
-        with pytest.raises(PenstockError, match="needs a SingleClusterTopicMetadataService"):
+        with pytest.raises(PenstockError, match="needs a metadata service"):
             builder.build()
-        with pytest.raises(PenstockError, match="needs streams to read"):
+        with pytest.raises(PenstockError, match="needs topics to read"):
             builder.set_kafka_metadata_service(self.service(kafka)).build()
 
 
