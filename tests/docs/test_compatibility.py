@@ -44,7 +44,7 @@ def test_every_absent_name_raises_with_its_alternative() -> None:
             with pytest.raises(AbsentImport) as raised:
                 exec(f"from {module} import {finding.path}")
             assert any(text in str(raised.value) for text in (finding.how, ALTERNATIVES.get(module[9:], finding.how)))
-    assert asked > 100
+    assert asked > 50
 
 
 def test_every_absent_member_raises_with_its_alternative() -> None:
@@ -65,7 +65,7 @@ def test_every_absent_member_raises_with_its_alternative() -> None:
             with pytest.raises(AbsentAttribute) as raised:
                 getattr(found, member)
             assert finding.how in str(raised.value)
-    assert asked > 50
+    assert asked > 15
 
 
 def test_an_absent_entry_for_an_existing_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,15 +87,14 @@ def test_an_entry_for_a_name_unknown_to_pyflink_is_reported(monkeypatch: pytest.
 
 
 def test_an_absent_name_without_an_entry_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(ALTERNATIVES, "SourceFunction")
-    monkeypatch.delitem(ALTERNATIVES, "datastream.checkpoint_storage")
+    monkeypatch.delitem(ALTERNATIVES, "AsyncFunctionDescriptor")
+    monkeypatch.delitem(ALTERNATIVES, "datastream.connectors.hybrid_source")
     with pytest.raises(StaleEntries) as raised:
         render()
-    assert "SourceFunction is absent and has no entry" in str(raised.value)
-    assert "datastream.checkpoint_storage is absent and has no entry" in str(raised.value)
+    assert "AsyncFunctionDescriptor is absent and has no entry" in str(raised.value)
+    assert "datastream.connectors.hybrid_source is absent and has no entry" in str(raised.value)
 
 
-@pytest.mark.xfail(reason="not all calls that have a meaning here are implemented yet", strict=True)
 def test_a_program_can_use_at_least_97_percent_of_the_names() -> None:
     assert Comparison().share().percent >= 97
 

@@ -18,6 +18,7 @@ MODULES = [
     "penstock.datastream.time_domain",
     "penstock.datastream.iterations",
     "penstock.datastream.formats.csv",
+    "penstock.datastream.formats.json",
     "penstock.datastream.formats.orc",
     "penstock.datastream.formats.parquet",
     "penstock.datastream.connectors",
