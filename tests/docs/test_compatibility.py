@@ -87,11 +87,11 @@ def test_an_entry_for_a_name_unknown_to_pyflink_is_reported(monkeypatch: pytest.
 
 
 def test_an_absent_name_without_an_entry_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(ALTERNATIVES, "InputFormat")
+    monkeypatch.delitem(ALTERNATIVES, "AvroParquetReaders")
     monkeypatch.delitem(ALTERNATIVES, "datastream.connectors.pulsar")
     with pytest.raises(StaleEntries) as raised:
         render()
-    assert "InputFormat is absent and has no entry" in str(raised.value)
+    assert "AvroParquetReaders is absent and has no entry" in str(raised.value)
     assert "datastream.connectors.pulsar is absent and has no entry" in str(raised.value)
 
 
