@@ -134,7 +134,7 @@ class TestRefuses:
         builder.set_file_enumerator(FileEnumeratorProvider.default_non_splittable_file_enumerator())
         builder.set_split_assigner(FileSplitAssignerProvider.locality_aware_split_assigner())
         for wrong in (lambda: builder.set_file_enumerator(len), lambda: builder.set_split_assigner(len)):
-            with pytest.raises(PenstockError, match="needs a FileEnumeratorProvider|accepts only File"):
+            with pytest.raises(PenstockError, match=r"needs a FileEnumeratorProvider|accepts only File"):
                 wrong()
 
     def test_invalid_settings_are_rejected(self, tmp_path):
