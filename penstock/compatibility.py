@@ -28,8 +28,6 @@ JAVA_OBJECTS = "Not available: Penstock objects do not wrap Java objects. Remove
 _INSIDE = "Not available: it is a PyFlink internal without a counterpart in Penstock."
 
 
-_INPUTS = "Not available: it wraps a Java object. Use env.from_collection(...), or env.from_spark(df) for a DataFrame."
-
 OLDER: tuple[tuple[str, str], ...] = (
     (
         "DataStream.iterate",
@@ -119,6 +117,7 @@ ACCEPTED: tuple[tuple[str, str], ...] = (
         "DataStreamSink.slot_sharing_group KeyedStream.slot_sharing_group",
         "cores and memory are assigned to tasks by Spark; the plan shows the group",
     ),
+    ("DeliveryGuarantee.NONE", "records are written at least once"),
     (
         "StreamExecutionEnvironment.set_default_local_parallelism "
         "StreamExecutionEnvironment.get_default_local_parallelism",
@@ -151,21 +150,16 @@ ACCEPTED: tuple[tuple[str, str], ...] = (
 ABSENT: tuple[tuple[str, str], ...] = (
     ("table", _TABLE),
     (
-        "java_gateway common.utils datastream.utils "
+        "java_gateway common.utils datastream.utils AssignerWithPeriodicWatermarksWrapper "
         "SinkFunction.get_java_function Source.get_java_function Sink.get_java_function "
         "SourceFunction.get_java_function MemorySize.get_java_memory_size SlotSharingGroup.get_java_slot_sharing_group "
         "TypeInformation.get_java_type_info OutputTag.get_java_output_tag RowKind.to_j_row_kind",
         JAVA_OBJECTS,
     ),
     (
-        "AssignerWithPeriodicWatermarksWrapper AsyncFunctionDescriptor StreamTransformer SupportsPreprocessing "
         "util util.java_utils util.exceptions util.api_stability_decorators "
-        "common.serializer TypeSerializer DEFAULT_OUTPUT_TAG KeyedStream.AccumulateType "
-        "TimeWindowSerializer.serialize TimeWindowSerializer.deserialize CountWindowSerializer.serialize "
-        "CountWindowSerializer.deserialize GlobalWindowSerializer.serialize GlobalWindowSerializer.deserialize "
         "ContinuousEventTimeTrigger.register_next_fire_timestamp "
-        "ContinuousProcessingTimeTrigger.register_next_fire_timestamp "
-        "TypeInformation.need_conversion TypeInformation.to_internal_type TypeInformation.from_internal_type",
+        "ContinuousProcessingTimeTrigger.register_next_fire_timestamp",
         _INSIDE,
     ),
     # -- not implemented -----------------------------------------------------------------------------------------------
@@ -174,11 +168,10 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "Not available: Avro is not supported. Use BulkFormat.parquet(...) and BulkWriterFactory.parquet(...).",
     ),
     (
-        "CsvSchemaBuilder.set_allow_comments CsvSchemaBuilder.set_any_property_name",
+        "CsvSchemaBuilder.set_any_property_name",
         "Not available. Read the lines with StreamFormat.text_line_format(), and skip or split them with flat_map.",
     ),
     # -- available in another form -------------------------------------------------------------------------------------
-    ("KafkaSink.get_transformer FileSink.get_transformer", _INSIDE),
     ("datastream.connectors.kinesis", _through_spark("Kinesis", "aws-kinesis")),
     ("datastream.connectors.pulsar", _through_spark("Pulsar", "pulsar")),
     (
@@ -198,16 +191,11 @@ ABSENT: tuple[tuple[str, str], ...] = (
         f"Not available: it wraps a Java sink; {_SINK}",
     ),
     (
-        "datastream.connectors.hybrid_source",
-        "Not available. Combine both inputs into one DataFrame and pass it to env.from_spark(df), or merge two "
-        "streams: ds.union(other).",
-    ),
-    (
         "datastream.formats.avro",
         "Not available: Spark reads these formats. Use env.from_spark(env.spark.readStream.format(...)...load(path)), "
         f"which returns Rows; {_SINK}",
     ),
-    ("common.io InputFormat StreamExecutionEnvironment.create_input", _INPUTS),
+    ("common.io InputFormat StreamExecutionEnvironment.create_input", JAVA_OBJECTS),
 )
 """By module below the import root (`datastream.window`), name (`TimeWindow`) or member (`DataStream.cache`), the text
 of the error. Names of an absent module need an entry only if a package re-exports them."""
@@ -223,7 +211,6 @@ DIFFERS: dict[str, str] = {
     "ConnectedStreams.key_by": _KEYS,
     "DataStream.key_by": _KEYS,
     "DataStream.print": _PRINT,
-    "DeliveryGuarantee.NONE": "the same as AT_LEAST_ONCE",
     "KafkaOffsetsInitializer.offsets": "partitions without an offset use the reset strategy, not the group's offset",
     "KafkaSink": "uses confluent-kafka; with EXACTLY_ONCE the driver writes; messages have no timestamps",
     "KafkaSinkBuilder.set_property": _LIBRDKAFKA,
@@ -255,7 +242,6 @@ SAME_RESULTS = frozenset(
         "AsyncFunction.timeout",
         "CheckpointingMode.AT_LEAST_ONCE",
         "DataStream.print",
-        "DeliveryGuarantee.NONE",
         "ExponentialBackoffDelayRetryStrategy",
         "JobClient.cancel",
         "KafkaSinkBuilder.set_property",

@@ -20,6 +20,7 @@ from penstock.common.serialization import (
     SerializationSchema,
     SimpleStringSchema,
 )
+from penstock.common.serializer import TypeSerializer
 from penstock.common.time import Duration, Instant, Time, to_millis
 from penstock.common.typeinfo import TypeInformation, Types
 from penstock.common.watermark_strategy import (
@@ -58,6 +59,7 @@ __all__ = [
     "Time",
     "TimestampAssigner",
     "TypeInformation",
+    "TypeSerializer",
     "Types",
     "Watermark",
     "WatermarkGenerator",

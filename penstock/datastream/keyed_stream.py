@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.common.type_parameters import K_co, R, T_co, U, W
@@ -44,6 +45,15 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
 
     ``stream.key_by(...)`` returns it.
     """
+
+    class AccumulateType(Enum):
+        """The rolling aggregates of a keyed stream."""
+
+        MIN = 1
+        MAX = 2
+        MIN_BY = 3
+        MAX_BY = 4
+        SUM = 5
 
     _map_operator = KeyedMapOperator
     _flat_map_operator = KeyedFlatMapOperator

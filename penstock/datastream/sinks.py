@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, overload
 from penstock.common.type_parameters import T, T_co
 from penstock.connectors.driver_sinks import CollectSink, PrintSink
 from penstock.connectors.generic_write_ahead import GenericWriteAheadSink
+from penstock.connectors.preprocessing import SupportsPreprocessing
 from penstock.connectors.sink import Sink
 from penstock.connectors.two_phase import TwoPhaseCommitSink
 from penstock.datastream.checks import check_function
@@ -136,6 +137,9 @@ class WritableStream(ABC, Generic[T_co]):
         """
         if not isinstance(sink, Sink):
             raise GraphError(f"sink_to needs a Sink, not {type(sink).__name__}.")
+        if isinstance(sink, SupportsPreprocessing) and (transformer := sink.get_transformer()) is not None:
+            transformed: WritableStream[Any] = transformer.apply(self)
+            return transformed._end(type(sink).__name__, sink)
         return self._end(type(sink).__name__, sink)
 
     def add_sink(self, sink_func: AnySinkFunction[T_co]) -> DataStreamSink:

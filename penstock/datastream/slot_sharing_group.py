@@ -24,7 +24,7 @@ class MemorySize:
         ValueError: If the number is negative.
     """
 
-    def __init__(self, *, bytes_size: int) -> None:
+    def __init__(self, bytes_size: int) -> None:
         if bytes_size < 0:
             raise ValueError(f"A memory size must not be negative, but is {bytes_size} bytes.")
         self._bytes = bytes_size

@@ -26,7 +26,8 @@ def flink_plan(logical: LogicalGraph, physical: PhysicalGraph) -> str:
     for node in plan["nodes"]:
         prefix = {"Data Source": "Source: ", "Data Sink": "Sink: "}.get(node["pact"], "")
         node["type"] = f"{prefix}{node['type'].removeprefix(prefix)}"
-        node["contents"] = f"{prefix}{node['contents']}"
+        if logical.nodes[node["id"]].description is None:
+            node["contents"] = f"{prefix}{node['contents']}"
         node["parallelism"] = node["parallelism"] or tasks[node["chain"]]
         for edge in node.get("predecessors", ()):
             # Flink writes this for every input.

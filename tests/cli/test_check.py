@@ -62,11 +62,11 @@ class TestImports:
             import pyflink.datastream
             from pyflink.common import *
             pyflink.datastream.DataStream.warp
-            TypeSerializer
+            InputFormat
             Types.WARP()
         """) == {
             "DataStream.warp": Status.ABSENT,
-            "TypeSerializer": Status.ABSENT,
+            "InputFormat": Status.ABSENT,
             "Types.WARP": Status.ABSENT,
         }
 

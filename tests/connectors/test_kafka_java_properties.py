@@ -4,15 +4,23 @@ from typing import Any
 
 import pytest
 
-from penstock.common import SimpleStringSchema, without_effect
+from penstock.common import Row, SimpleStringSchema, Types, without_effect
 from penstock.common.without_effect import Noted
 from penstock.connectors.kafka.client import KafkaError
 from penstock.connectors.kafka.java_properties import to_librdkafka
 from penstock.connectors.kafka.kafka_sink import KafkaSink
 from penstock.connectors.kafka.kafka_source import KafkaSource
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.datastream.connectors.kafka import FlinkKafkaConsumer, FlinkKafkaProducer, Semantic
+from penstock.datastream.connectors.dynamic_kafka import DynamicKafkaSource, SingleClusterTopicMetadataService
+from penstock.datastream.connectors.kafka import (
+    FlinkKafkaConsumer,
+    FlinkKafkaProducer,
+    KafkaOffsetsInitializer,
+    Semantic,
+)
+from penstock.datastream.formats.json import JsonRowDeserializationSchema
 from penstock.errors import PenstockError
+from penstock.testing import JobHarness
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="p\\"q=1;";'
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required username='ann' password=secret;"
@@ -103,6 +111,43 @@ def test_credentials_without_a_user_fail_when_the_job_connects() -> None:
     made = source(sasl_jaas_config="x", security_protocol="SASL_SSL", sasl_mechanism="PLAIN")
     with pytest.raises(KafkaError, match=r"sasl\.jaas\.config names no user.*sasl\.username"):
         made.start(1)
+
+
+class TestDynamicKafkaSource:
+    def service(self, kafka: Any) -> SingleClusterTopicMetadataService:
+        return SingleClusterTopicMetadataService("one", {"bootstrap.servers": kafka.servers})
+
+    @pytest.mark.parametrize("by_pattern", [False, True])
+    def test_a_dynamic_source_reads_the_topics_of_its_service(self, kafka: Any, by_pattern: bool) -> None:
+        topic = kafka.topic()
+        kafka.send(topic, "a", "b")
+        builder = DynamicKafkaSource.builder().set_kafka_metadata_service(self.service(kafka))
+        builder = builder.set_stream_pattern(topic) if by_pattern else builder.set_stream_ids({topic})
+        builder.set_starting_offsets(KafkaOffsetsInitializer.earliest()).set_properties({"fetch.max.wait.ms": "10"})
+        builder.set_bounded(KafkaOffsetsInitializer.latest()).set_value_only_deserializer(SimpleStringSchema())
+        env = StreamExecutionEnvironment.get_execution_environment()
+        with JobHarness(env.from_source(builder.set_group_id("g").build())) as job:
+            assert job.run() == ["a", "b"]
+
+    def test_a_dynamic_source_needs_a_service_and_streams(self, kafka: Any) -> None:
+        builder = DynamicKafkaSource.builder()
+        with pytest.raises(PenstockError, match="needs a metadata service"):
+            builder.build()
+        with pytest.raises(PenstockError, match="needs topics to read"):
+            builder.set_kafka_metadata_service(self.service(kafka)).build()
+
+
+def test_invalid_messages_of_rows_are_left_out_if_errors_are_ignored(kafka: Any) -> None:
+    topic = kafka.topic()
+    kafka.send(topic, '{"id": 1}', "broken", '{"id": "x"}', '{"id": 2}')
+    rows = JsonRowDeserializationSchema.builder().type_info(Types.ROW_NAMED(["id"], [Types.INT()]))
+    source = KafkaSource.builder().set_bootstrap_servers(kafka.servers).set_topics(topic)
+    source = source.set_value_only_deserializer(rows.ignore_parse_errors().build())
+    env = StreamExecutionEnvironment.get_execution_environment()
+    stream = env.from_source(source.set_bounded(KafkaOffsetsInitializer.latest()).build())
+    assert stream.get_type() == Types.ROW_NAMED(["id"], [Types.INT()])
+    with JobHarness(stream) as job:
+        assert job.run() == [Row(id=1), Row(id=None), Row(id=2)]
 
 
 class TestFlinkKafkaConsumer:

@@ -1,6 +1,7 @@
 """Calls of PyFlink 1 and 2 that have a meaning: storage, retention, listeners, files, configuration."""
 
 import copy
+import io
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,22 +9,29 @@ from typing import Any
 
 import pytest
 
-from penstock.common import Configuration, RestartStrategies, Types, without_effect
+from penstock.common import ConfigOptions, Configuration, RestartStrategies, Types, TypeSerializer, without_effect
+from penstock.common.constants import DEFAULT_OUTPUT_TAG
 from penstock.common.job import JobExecutionResult
 from penstock.common.serialization import Encoder
 from penstock.common.without_effect import Noted
+from penstock.connectors.driver_sinks import CollectSink
 from penstock.datastream import (
+    CountWindow,
     CustomCheckpointStorage,
     ExternalizedCheckpointCleanup,
     ExternalizedCheckpointRetention,
     FileSystemCheckpointStorage,
+    GlobalWindow,
     HashMapStateBackend,
     JobListener,
     JobManagerCheckpointStorage,
+    KeyedStream,
     StreamExecutionEnvironment,
     TimeCharacteristic,
+    TimeWindow,
 )
 from penstock.datastream import environment as environment_module
+from penstock.datastream.connectors.base import StreamTransformer, SupportsPreprocessing
 from penstock.datastream.connectors.file_system import (
     FileCompactor,
     FileCompactStrategy,
@@ -34,6 +42,8 @@ from penstock.datastream.connectors.file_system import (
     StreamingFileSink,
 )
 from penstock.datastream.dependencies import CachedFile, _named_copy
+from penstock.datastream.functions import AsyncFunctionDescriptor
+from penstock.datastream.window import CountWindowSerializer, GlobalWindowSerializer, TimeWindowSerializer
 from penstock.errors import PenstockError
 from penstock.runtime.windows.assigners import SlidingProcessingTimeWindows, TumblingProcessingTimeWindows
 from penstock.state.backend_settings import backend_settings
@@ -383,3 +393,60 @@ class TestFiles:
         with pytest.raises(PenstockError, match="must be positive"):
             FileCompactStrategy.builder().set_size_threshold(0)
         assert isinstance(FileCompactor.identical_file_compactor(), FileCompactor)
+
+
+class TestNamesOfPyFlinksOwnCode:
+    def test_options_have_a_key_a_type_and_a_default(self) -> None:
+        option = ConfigOptions.key("a").int_type().default_value(3)
+        assert (option.key, option.kind, option.default) == ("a", int, 3)
+        assert repr(ConfigOptions.key("b").string_type().no_default_value()) == "ConfigOption('b', str, None)"
+        builder = ConfigOptions.key("c")
+        typed = (builder.boolean_type(), builder.long_type(), builder.float_type(), builder.double_type())
+        assert [each.no_default_value().kind for each in typed] == [bool, int, float, float]
+
+    @pytest.mark.parametrize(
+        ("serializer", "window"),
+        [
+            (TimeWindowSerializer(), TimeWindow(-5, 10)),
+            (CountWindowSerializer(), CountWindow(7)),
+            (GlobalWindowSerializer(), GlobalWindow.get()),
+        ],
+    )
+    def test_window_serializers_write_to_a_stream(self, serializer: Any, window: Any) -> None:
+        stream = io.BytesIO()
+        serializer.serialize(window, stream)
+        serializer.serialize(window, stream)
+        stream.seek(0)
+        assert [serializer.deserialize(stream), serializer.deserialize(stream)] == [window, window]
+        assert isinstance(serializer, TypeSerializer)
+
+    def test_types_do_not_convert_values(self) -> None:
+        kind = Types.LIST(Types.INT())
+        value = [1]
+        assert not kind.need_conversion()
+        assert kind.to_internal_type(value) is kind.from_internal_type(value) is value
+
+    def test_enums_have_pyflinks_members(self) -> None:
+        assert [each.name for each in KeyedStream.AccumulateType] == ["MIN", "MAX", "MIN_BY", "MAX_BY", "SUM"]
+        assert [each.value for each in AsyncFunctionDescriptor.OutputMode] == [0, 1]
+        assert DEFAULT_OUTPUT_TAG == ""
+
+    def test_a_sink_can_transform_its_stream(self, env: StreamExecutionEnvironment) -> None:
+        class Doubling(StreamTransformer):
+            def apply(self, ds: Any) -> Any:
+                return ds.map(lambda n: n * 2)
+
+        class Doubled(CollectSink, SupportsPreprocessing):
+            def get_transformer(self) -> StreamTransformer:
+                return Doubling()
+
+        sink = Doubled()
+        env.from_collection([1, 2]).sink_to(sink)
+        with JobHarness(env) as job:
+            job.run()
+        assert sink.results.get_nowait() == [2, 4]
+
+    def test_an_async_function_descriptor_holds_its_arguments(self) -> None:
+        mode = AsyncFunctionDescriptor.OutputMode.ORDERED
+        descriptor = AsyncFunctionDescriptor("function", 1, 2, "strategy", mode)  # type: ignore[arg-type]
+        assert (descriptor.timeout, descriptor.capacity, descriptor.output_mode) == (1, 2, mode)

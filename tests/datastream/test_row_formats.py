@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from penstock.common import Row, RowFieldExtractorSchema, Types
-from penstock.datastream import StreamExecutionEnvironment
-from penstock.datastream.connectors.file_system import FileSink
+from penstock.datastream import OutputTag, StreamExecutionEnvironment
+from penstock.datastream.connectors.file_system import FileSink, FileSource
 from penstock.datastream.formats.csv import (
     CsvBulkWriters,
+    CsvReaderFormat,
     CsvRowDeserializationSchema,
     CsvRowSerializationSchema,
     CsvSchema,
@@ -393,6 +394,19 @@ class TestCsvFiles:
         assert builder.set_array_element_separator("/").build().text.separators == {"l": "/"}
         with pytest.raises(PenstockError, match="list column 'l' has no separator"):
             builder.disable_array_element_separator().build()
+
+    @pytest.mark.parametrize("lenient", [False, True])
+    def test_comments_are_skipped_outside_of_quotes(self, tmp_path: Path, lenient: bool) -> None:
+        (tmp_path / "in.csv").write_text('#id,name\n1,"a\n#b"\n# "no\n2,#c\n')
+        columns = CsvSchema.builder().add_number_column("id").add_string_column("name").set_allow_comments().build()
+        source = FileSource.for_record_stream_format(CsvReaderFormat.for_schema(columns), str(tmp_path)).build()
+        env = StreamExecutionEnvironment.get_execution_environment()
+        broken = OutputTag("broken")
+        stream = env.from_source(source, dead_letters=broken if lenient else None)
+        if lenient:
+            stream.get_side_output(broken).print()
+        with JobHarness(stream) as job:
+            assert job.run() == [Row(id=1, name="a\n#b"), Row(id=2, name="#c")]
 
 
 class TestRowFieldExtractor:

@@ -27,6 +27,7 @@ MODULES = [
     "penstock.datastream.connectors.file_system",
     "penstock.datastream.connectors.kafka",
     "penstock.datastream.connectors.dynamic_kafka",
+    "penstock.datastream.connectors.hybrid_source",
     "penstock.datastream.connectors.postgres",
     "penstock.datastream.connectors.redis",
     "penstock.connectors.generated",

@@ -17,6 +17,7 @@ from penstock.connectors.files.part_files import FinishedPart, decode_part, deco
 from penstock.connectors.files.rolling import OnCheckpointRollingPolicy, RollingPolicy
 from penstock.connectors.files.showing import Notes, check_parts, show, show_open_parts, sweep
 from penstock.connectors.files.writer import FileWriter
+from penstock.connectors.preprocessing import StreamTransformer, SupportsPreprocessing
 from penstock.connectors.sink import Sink, SinkWriter
 from penstock.driver.committing import Commit, CommitContext
 from penstock.errors import PenstockError
@@ -178,7 +179,7 @@ _RowBuilder: TypeAlias = RowFormatBuilder
 _BulkBuilder: TypeAlias = BulkFormatBuilder
 
 
-class FileSink(Sink):
+class FileSink(Sink, SupportsPreprocessing):
     """Write records to files with exactly-once semantics. See docs/connect/files.md for the guarantees.
 
     Create one with ``for_row_format`` or ``for_bulk_format``.
@@ -236,6 +237,10 @@ class FileSink(Sink):
         typed = copy.copy(self)
         typed.format = self.format.for_type(value_type)
         return typed
+
+    def get_transformer(self) -> StreamTransformer | None:
+        """Return None: the stream is not transformed."""
+        return None
 
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return FileWriter(self, context)

@@ -14,6 +14,7 @@ from penstock.connectors.kafka.cluster import Cluster, Subscription
 from penstock.connectors.kafka.java_properties import to_librdkafka
 from penstock.connectors.kafka.serializing import KafkaRecordSerializationSchema, Message
 from penstock.connectors.kafka.transactions import KafkaTransactions, TransactionFenced
+from penstock.connectors.preprocessing import StreamTransformer, SupportsPreprocessing
 from penstock.connectors.sink import AT_LEAST_ONCE, EXACTLY_ONCE, Sink, SinkWriter
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
 from penstock.driver.committing import Commit, CommitContext
@@ -34,7 +35,7 @@ _DEFAULTS = {
 }
 
 
-class KafkaSink(Sink):
+class KafkaSink(Sink, SupportsPreprocessing):
     """Write records to Kafka topics. Create one with ``KafkaSink.builder()``."""
 
     concurrent_commit = True
@@ -67,6 +68,10 @@ class KafkaSink(Sink):
             cluster.partitions(Subscription(topics=self._serializer.topics))
         finally:
             cluster.close()
+
+    def get_transformer(self) -> StreamTransformer | None:
+        """Return None: the stream is not transformed."""
+        return None
 
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         if self._exactly_once:

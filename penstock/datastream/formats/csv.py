@@ -168,6 +168,14 @@ class CsvSchemaBuilder:
         self._separators.pop(list(self._columns)[index], None)
         return self
 
+    def set_allow_comments(self, allow: bool = True) -> CsvSchemaBuilder:
+        """Set whether lines that start with ``#`` are skipped.
+
+        Args:
+            allow: Whether to skip them.
+        """
+        return self._set(comments=allow)
+
     def set_column_separator(self, char: str) -> CsvSchemaBuilder:
         """Set the character between columns. The default is a comma.
 

@@ -222,8 +222,11 @@ class RowRecord(TypeNode):
         if len(values) != len(self.parts):
             raise self.refuse(value, f"Wrong number of fields: expected {len(self.parts)}, got {len(values)}.")
         try:
-            if type(value) is Row and names_of(value) == self.given and self.kept(values):
-                return value
+            if type(value) is Row and self.kept(values):
+                if (given := names_of(value)) == self.given:
+                    return value
+                if given is None:
+                    return Row.of(self.given, values.copy(), value.get_row_kind())
         except NotEncodable:
             pass  # reported below, with its location
         row = Row.of(self.given, check_fields(self.parts, values, self._place))
