@@ -109,7 +109,7 @@ def test_settings_for_the_command_itself_are_not_sent(cluster: Service, program:
 
 @pytest.mark.parametrize(
     "setting",
-    ["web.history=3", "cluster.max-jobs=3", "high-availability=none", "heartbeat.timeout=1 min", "web.histroy=3"],
+    ["web.history=3", "cluster.max-jobs=3", "high-availability=none", "heartbeat.timeout=1 min"],
 )
 def test_settings_of_the_service_are_refused(cluster: Service, program: str, setting: str) -> None:
     done = call("run", "-d", "-D", setting, program)
