@@ -11,6 +11,7 @@ import typer
 
 import penstock
 from penstock.cli.application import run_jobs, run_with_rest
+from penstock.cli.check import check
 from penstock.cli.cluster import cluster_app
 from penstock.cli.dry_run import dry_run
 from penstock.cli.info import info
@@ -155,6 +156,7 @@ def run(
 
 app.command(context_settings={"allow_interspersed_args": False})(plan)
 app.command(context_settings={"allow_interspersed_args": False})(info)
+app.command()(check)
 app.command(name="list")(list_)
 app.command()(logs)
 app.command()(checkpoint)
