@@ -16,7 +16,6 @@ from penstock.errors import PenstockError
 ROOTS = ("pyflink", "penstock")
 _API = (
     "common",
-    "common.watermark_strategy",
     "datastream",
     "datastream.connectors",
     "datastream.connectors.file_system",
@@ -83,8 +82,14 @@ def find_name(module: str, name: str) -> Found:
         inner = find_module(f"{module}.{name}" if module else name)
         if inner.value is not None:
             return inner
-        return Found(None, Remark(Status.ABSENT, _OLDER_OR_ABSENT.get(name) or _NO_SUCH_NAME))
+        return Found(None, Remark(Status.ABSENT, _OLDER_OR_ABSENT.get(name) or _elsewhere(name)))
     return Found(value, remark_on(name))
+
+
+def _elsewhere(name: str) -> str:
+    """Say where Penstock has a name that PyFlink's module only imports itself."""
+    home = next((path for path in _API if name in importlib.import_module(f"penstock.{path}").__all__), None)
+    return _NO_SUCH_NAME if home is None else f"Import it from penstock.{home}."
 
 
 def find_member(owner: Any, name: str) -> Found:
@@ -178,7 +183,7 @@ def _owners() -> dict[str, set[str]]:
 @cache
 def public_classes() -> dict[str, type]:
     """Return the classes of the API by name."""
-    modules = [importlib.import_module(f"penstock.{name}") for name in _API]
+    modules = [importlib.import_module(f"penstock.{name}") for name in (*_API, "common.watermark_strategy")]
     return {
         value.__name__: value
         for module in modules

@@ -9,7 +9,7 @@ from msgspec import field
 from starlette.requests import Request
 
 from penstock.cluster.gateway import RunRequest
-from penstock.common.options import OPTIONS, canonical
+from penstock.common.options import canonical, without_effect
 from penstock.common.options.program import PARALLELISM
 from penstock.common.options.service import (
     DRIVER_MEMORY,
@@ -151,7 +151,7 @@ def _of_the_job(given: Mapping[str, str]) -> dict[str, str]:
             DRIVER_MEMORY_OF_SPARK, memory_of_spark(DRIVER_MEMORY.type.parse(DRIVER_MEMORY.key, memory))
         )
     for key in settings:
-        if key in OPTIONS and key.startswith(SERVICE_PREFIXES):
+        if key.startswith(SERVICE_PREFIXES) and not without_effect([key]):
             raise BadRequest(
                 f"{key} is a setting of the service, so a job cannot set it.",
                 fix="Put it into the configuration file of the service, or pass it to `penstock cluster start -D`.",

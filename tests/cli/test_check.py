@@ -54,6 +54,10 @@ class TestImports:
     def test_a_name_that_neither_library_has_is_found(self) -> None:
         assert named("from pyflink.common import Warp") == {"pyflink.common.Warp": Status.ABSENT}
 
+    def test_a_name_that_a_module_of_pyflink_only_imports_is_found_elsewhere(self) -> None:
+        (finding,) = found("from pyflink.datastream.data_stream import ListStateDescriptor")
+        assert finding.text == "Import it from penstock.datastream.state."
+
     def test_other_modules_are_of_no_interest(self) -> None:
         assert found("import json\nfrom .table import x\nfrom apache_flink.table import y\njson.absent") == []
 

@@ -50,6 +50,13 @@ class TestTheKafkaJob:
         assert shown == f"$ penstock check job.py\n{result.output}"
 
 
+def test_the_delivery_guarantee_is_also_where_examples_of_pyflink_import_it_from() -> None:
+    from penstock.datastream.connectors import DeliveryGuarantee
+    from penstock.datastream.connectors.kafka import DeliveryGuarantee as OfKafka
+
+    assert OfKafka is DeliveryGuarantee
+
+
 @pytest.mark.spark
 def test_the_program_that_replaces_the_table_api_writes_totals(tmp_path: Path) -> None:
     from penstock.spark.session import start_session

@@ -1,6 +1,9 @@
 """The Kafka source and sink, in PyFlink's module."""
 
 from penstock.absent import explain_absent
+
+# Programs import it from here, because PyFlink's module imports it.
+from penstock.connectors.delivery import DeliveryGuarantee as DeliveryGuarantee
 from penstock.connectors.kafka.kafka_sink import KafkaSink, KafkaSinkBuilder
 from penstock.connectors.kafka.kafka_source import KafkaSource, KafkaSourceBuilder
 from penstock.connectors.kafka.legacy import FlinkKafkaConsumer, FlinkKafkaProducer, Semantic

@@ -26,9 +26,9 @@ RULINGS = (
         harmless=("false",),
     ),
     refused(
-        "Users who can cancel a job of the service can rescale it, too.",
+        "Rescaling cannot be switched off: every client of the service can rescale jobs.",
         "web.rescale.enable",
-        fix="Remove the setting, or set web.cancel.enable and web.submit.enable to false.",
+        fix="Remove the setting, and restrict who has the token of the service.",
         harmless=("true",),
     ),
     without_effect(
