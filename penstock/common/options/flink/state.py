@@ -95,14 +95,10 @@ RULINGS = (
         """,
     ),
     without_effect(
-        "Published checkpoints can be read as state tables, without a server.",
+        "The threads that serve connections belong to Arrow Flight.",
         """
-        query.client.network-threads
-        query.proxy.{network-threads ports query-threads}
-        query.server.{network-threads ports query-threads}
-        queryable-state.{client.network-threads enable}
-        queryable-state.proxy.{network-threads ports query-threads}
-        queryable-state.server.{network-threads ports query-threads}
+        query.{client.network-threads proxy.network-threads server.network-threads}
+        queryable-state.{client.network-threads proxy.network-threads server.network-threads}
         """,
     ),
 )
