@@ -62,8 +62,8 @@ def test_each_mistake_has_an_error_of_its_own(job, serve, settings, connect):
             client.get("id0", "the value", "bob")
         with pytest.raises(WrongKeyType, match="of type str, but 1 is of type int"):
             client.get("id0", "the value", 1)
-        with pytest.raises(WrongKeyType, match=r"Use a tuple"):
-            client.get("id0", "the value", [1])
+        with pytest.raises(WrongKeyType, match=r"Use a sorted tuple"):
+            client.get("id0", "the value", {1})
         with pytest.raises(WrongKeyType, match="not of the type passed"):
             client.get("id0", "the value", "ann", key_type=Types.LONG())
         with pytest.raises(CheckpointNotReached, match="Checkpoint 2 is not complete"):
