@@ -1,5 +1,6 @@
 """A state server in a separate process."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -84,18 +85,25 @@ def test_a_job_whose_checkpoints_are_in_memory_is_told_that_it_is_not_served(cap
     assert "The state of job 'name' is not served" in caplog.text
 
 
-def test_the_command_serves_a_job_from_its_directory(job, settings, client):
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_command_serves_a_job_from_its_directory(job, settings, client, as_json):
     job.run(("ann", 3))
     options = [part for key, value in settings.items() for part in ("-D", f"{key}={value}")]
     command = [sys.executable, "-m", "penstock.cli.main", "state-server", job.root.where, *options]
+    command += ["--json"] * as_json
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         await_value(client, "job", 3)
         process.send_signal(signal.SIGINT)
         printed, _ = process.communicate(timeout=30)
-        first, last = printed.splitlines()
-        assert first.startswith(f"Serving {job.root.where} on grpc://127.0.0.1:")
-        assert last == "Stopped."
+        if as_json:
+            found = json.loads(printed)
+            assert found["directory"] == job.root.where
+            assert found["address"].startswith("grpc://127.0.0.1:")
+        else:
+            first, last = printed.splitlines()
+            assert first.startswith(f"Serving {job.root.where} on grpc://127.0.0.1:")
+            assert last == "Stopped."
         assert process.returncode == 0
     finally:
         process.kill()
