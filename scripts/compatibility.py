@@ -15,10 +15,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.absent import ALTERNATIVES, AbsentAttribute, AbsentImport, AbsentMember
-from penstock.compatibility import DIFFERS
+from penstock.cli.api_names import find_member, find_module, public_classes
+from penstock.common.tuning import REASONS
+from penstock.compatibility import DIFFERS, JAVA_OBJECTS, SAME_RESULTS
 from scripts.pyflink_names import Name, Parameter, public_names
 from scripts.pyflink_wheel import RELEASE, file_names, read
 
@@ -27,7 +29,19 @@ PACKAGES = ("common", "datastream", "metrics", "util")
 WITHOUT_NAMES = ("table", "java_gateway")
 """Modules that are absent altogether, and are not listed name by name."""
 
-SAME, DIFFERENT, ABSENT = "same", "differs", "absent"
+SAME, NOTED, WITHOUT_EFFECT, DIFFERENT, ABSENT = "same", "noted", "accepted", "differs", "absent"
+
+COUNTED = ("common", "datastream")
+"""The packages whose share of accepted names the page gives."""
+USABLE = (SAME, NOTED, WITHOUT_EFFECT)
+"""A program that uses only such names runs, with the same results."""
+LEFT_OUT = tuple(
+    f"pyflink.datastream.connectors.{system}"
+    for system in ("cassandra", "elasticsearch", "jdbc", "kinesis", "pulsar", "rabbitmq")
+)
+"""Connectors that exist only as Java libraries. The share leaves them out, and what the next line refers to."""
+NOT_COUNTED = {JAVA_OBJECTS, ALTERNATIVES["ContinuousEventTimeTrigger.register_next_fire_timestamp"]}
+"""The reasons of names for Java objects, and of names that only PyFlink's own code uses."""
 
 
 class StaleEntries(Exception):
@@ -41,6 +55,18 @@ class Finding:
     path: str
     status: str
     how: str = ""
+    """The reason, or what differs."""
+
+
+class Share(NamedTuple):
+    """How many of some names are the same or accepted."""
+
+    accepted: int
+    names: int
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.accepted / self.names
 
 
 class Comparison:
@@ -135,6 +161,10 @@ class Comparison:
         if note:
             self._used.add(path)
         how = "; ".join(part for part in (difference, note) if part)
+        if not difference and path in REASONS:
+            return Finding(path, WITHOUT_EFFECT, REASONS[path])
+        if not difference and path in SAME_RESULTS:
+            return Finding(path, NOTED, note)
         return Finding(path, DIFFERENT if how else SAME, how)
 
     def _text(self, key: str, error: Any, where: str = "") -> str:
@@ -155,6 +185,23 @@ class Comparison:
         for key in DIFFERS:
             if key not in self._used:
                 self.problems.append(f"{key} has a note, but the two libraries do not share this name")
+        for key in SAME_RESULTS:
+            if key not in DIFFERS:
+                self.problems.append(f"{key} is in SAME_RESULTS, but has no note")
+        for key in REASONS:
+            if key not in self._present and not _exists(key):
+                self.problems.append(f"{key} is listed as accepted, but Penstock has no such name")
+
+    def share(self) -> Share:
+        """Return how many names of the counted packages a program can use unchanged."""
+        findings = [
+            finding
+            for module, found in self.modules.items()
+            if module.split(".")[1] in COUNTED and not module.startswith(LEFT_OUT)
+            for finding in found
+            if finding.how not in NOT_COUNTED
+        ]
+        return Share(sum(finding.status in USABLE for finding in findings), len(findings))
 
     def _is_module(self, key: str) -> bool:
         file = f"pyflink/{key.replace('.', '/')}"
@@ -163,6 +210,17 @@ class Comparison:
         if not isinstance(self._import(f"pyflink.{key}"), ImportError):
             self.problems.append(f"{key} exists, but is listed as absent")
         return True
+
+
+def _exists(key: str) -> bool:
+    """Return whether Penstock has a name of an earlier PyFlink, such as `ExecutionConfig.register_kryo_type`."""
+    owner, _, member = key.partition("(")[0].partition(".")
+    if find_module(key).value is not None:
+        return True
+    found = public_classes().get(owner)
+    for name in member.split(".") if found is not None and member else ():
+        found = find_member(found, name).value if found is not None else None
+    return found is not None
 
 
 def _modules() -> Iterator[tuple[str, bool]]:
@@ -189,7 +247,12 @@ def call_difference(theirs: Iterable[Parameter], function: Any, is_method: bool)
     # A function looked up on its class still has `self`; class methods and static methods do not.
     if is_method and inspect.isfunction(function) and ours and ours[0].name == "self":
         ours = ours[1:]
+    theirs = list(theirs)
     wanted = [parameter for parameter in theirs if not _is_java(parameter)]
+    # PyFlink's own code passes the Java object instead of the other parameters, so those are optional there only.
+    has_java = len(wanted) < len(theirs)
+    first_java = next((at for at, parameter in enumerate(theirs) if _is_java(parameter)), len(theirs))
+    behind_java = {parameter.name for parameter in theirs[first_java:]}
     by_name = {parameter.name: parameter for parameter in ours}
     order = [p.name for p in ours if p.kind is p.POSITIONAL_OR_KEYWORD]
     many = any(p.kind is p.VAR_POSITIONAL for p in ours)
@@ -202,8 +265,14 @@ def call_difference(theirs: Iterable[Parameter], function: Any, is_method: bool)
                 said.append(f"`{parameter.name}` is called `{other}`")
             else:
                 said.append(f"no parameter `{parameter.name}`")
-        elif parameter.kind == "plain" and (place >= len(order) or order[place] != parameter.name):
+        elif (
+            parameter.kind == "plain"
+            and parameter.name not in behind_java
+            and (place >= len(order) or order[place] != parameter.name)
+        ):
             said.append(f"`{parameter.name}` is at a different position")
+        elif has_java and parameter.default == "None" and mine.default is mine.empty:
+            continue
         elif parameter.default is not None and not _same_default(parameter.default, mine.default):
             default = "no default" if mine.default is mine.empty else f"the default `{mine.default!r}`"
             said.append(f"`{parameter.name}` has {default}, not `{parameter.default}`")
@@ -224,9 +293,16 @@ def _same_default(theirs: str, ours: Any) -> bool:
     if ours is inspect.Parameter.empty:
         return False
     try:
-        return bool(ast.literal_eval(theirs) == ours)
+        return bool(_constant(ast.parse(theirs, mode="eval").body) == ours)
     except ValueError:
         return str(ours) == theirs or repr(ours) == theirs
+
+
+def _constant(node: ast.expr) -> Any:
+    """Evaluate a literal or a product such as `1024 * 1024`. Raises ValueError for other expressions."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return _constant(node.left) * _constant(node.right)
+    return ast.literal_eval(node)
 
 
 def _constructor_difference(theirs: Name, ours: Any) -> str:
@@ -246,7 +322,8 @@ def _value_difference(theirs: str, ours: Any) -> str:
     except ValueError:
         return ""
     mine = getattr(ours, "value", ours)
-    return "" if value == mine else f"is `{mine!r}`, not `{theirs}`"
+    # A comma at the end of a line of PyFlink's makes some values of enums tuples.
+    return "" if value in (mine, (mine,)) else f"is `{mine!r}`, not `{theirs}`"
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
@@ -255,20 +332,28 @@ def _value_difference(theirs: str, ours: Any) -> str:
 def page(comparison: Comparison) -> str:
     findings = [finding for found in comparison.modules.values() for finding in found]
     counts = Counter(finding.status for finding in findings)
+    share = comparison.share()
     lines = [
         "# Compatibility with PyFlink",
         "",
         "A PyFlink 2.3 DataStream program runs on Penstock if you change its import root from `pyflink` to `penstock` "
-        "and it uses only names listed as *same* below. A name is the same if Penstock accepts every call that "
-        "PyFlink's signature accepts. An absent name raises an error that names the alternative. Parameters that take "
-        "Java objects are ignored. Members of absent classes are counted but not listed.",
+        "and it uses only names listed as *same*, *noted* or *accepted* below. A name is the same if Penstock accepts "
+        "every call that PyFlink's signature accepts. Of a noted one the results are the same, but the note describes "
+        "something that you can observe. An accepted call tunes something that Penstock does not have: it changes "
+        "nothing, and a line in the log names it. An absent name raises an error that names the alternative. "
+        "Parameters that take Java objects are ignored. Members of absent classes are counted but not listed.",
         "",
         f"`make compatibility` generates this page from {RELEASE.replace('==', ' ')} and Penstock's code; the "
         "explanations for absent and differing names come from `penstock/compatibility.py`.",
         "",
         "| | names and members |",
         "|---|---|",
-        *(f"| {status} | {counts[status]:,} |" for status in (SAME, DIFFERENT, ABSENT)),
+        *(f"| {status} | {counts[status]:,} |" for status in (*USABLE, DIFFERENT, ABSENT)),
+        "",
+        f"Of {share.names:,} names in `pyflink.common` and `pyflink.datastream`, {share.percent:.1f} % are the same, "
+        "noted or accepted. This leaves out connectors that exist only as Java libraries (Cassandra, Elasticsearch, "
+        "JDBC, Kinesis, Pulsar, RabbitMQ), names for Java objects, and names that only PyFlink's own code uses. Every "
+        "other name below has its reason. `penstock check job.py` lists those that a program uses.",
         "",
         *(f"`pyflink.{module}`: {ALTERNATIVES[module]}\n" for module in WITHOUT_NAMES),
     ]
@@ -280,7 +365,7 @@ def page(comparison: Comparison) -> str:
 def _section(module: str, findings: list[Finding], passed_on: list[Finding]) -> Iterator[str]:
     yield f"## {module}"
     yield ""
-    there = [finding.path for finding in passed_on if finding.status == SAME]
+    there = [finding.path for finding in passed_on if finding.status != ABSENT]
     away = [finding.path for finding in passed_on if finding.status == ABSENT]
     if there:
         yield f"Re-exported from other modules: {_code(there)}.\n"
@@ -306,17 +391,19 @@ def _by_class(paths: list[str]) -> Iterator[str]:
 
 
 def _rows(findings: list[Finding]) -> Iterator[str]:
-    """Yield one row per difference, and one per reason of absence."""
+    """Yield one row per difference, and one per reason of acceptance or absence."""
     for finding in findings:
-        if finding.status == DIFFERENT:
-            yield f"| `{finding.path}` | {DIFFERENT} | {_sentence(finding.how)} |"
-    absent = {finding.path for finding in findings if finding.status == ABSENT}
-    reasons: dict[str, list[str]] = {}
-    for finding in findings:
-        if finding.status == ABSENT and finding.path.rpartition(".")[0] not in absent:
-            reasons.setdefault(finding.how, []).append(finding.path)
-    for how, paths in reasons.items():
-        yield f"| {_code(paths)} | {ABSENT} | {how} |"
+        if finding.status in (DIFFERENT, NOTED):
+            yield f"| `{finding.path}` | {finding.status} | {_sentence(finding.how)} |"
+    for status in (WITHOUT_EFFECT, ABSENT):
+        paths_with = {finding.path for finding in findings if finding.status == status}
+        reasons: dict[str, list[str]] = {}
+        for finding in findings:
+            # The members of an absent class are not listed.
+            if finding.status == status and (status != ABSENT or finding.path.rpartition(".")[0] not in paths_with):
+                reasons.setdefault(finding.how, []).append(finding.path)
+        for how, paths in reasons.items():
+            yield f"| {_code(paths)} | {status} | {_sentence(how)} |"
 
 
 def _code(paths: list[str]) -> str:

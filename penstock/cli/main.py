@@ -11,6 +11,7 @@ import typer
 
 import penstock
 from penstock.cli.application import run_jobs, run_with_rest
+from penstock.cli.check import check
 from penstock.cli.cluster import cluster_app
 from penstock.cli.dry_run import dry_run
 from penstock.cli.info import info
@@ -32,6 +33,7 @@ from penstock.cli.shipping import (
     dependency_settings,
     import_dependencies,
 )
+from penstock.cli.sql import sql
 from penstock.cli.state import state_app
 from penstock.cli.state_server import state_server
 from penstock.cli.submit import submit
@@ -155,6 +157,7 @@ def run(
 
 app.command(context_settings={"allow_interspersed_args": False})(plan)
 app.command(context_settings={"allow_interspersed_args": False})(info)
+app.command()(check)
 app.command(name="list")(list_)
 app.command()(logs)
 app.command()(checkpoint)
@@ -164,6 +167,7 @@ app.command(cls=CancelCommand)(cancel)
 app.command()(rescale)
 app.add_typer(state_app)
 app.command(name="state-server")(state_server)
+app.command()(sql)
 app.add_typer(cluster_app)
 app.command()(web)
 

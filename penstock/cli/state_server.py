@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Annotated
 
@@ -22,6 +23,7 @@ def state_server(
     share: Annotated[
         str, typer.Option("--share", metavar="I/N", help="Serve the I-th of N parts of the state, such as 1/2.")
     ] = "1/1",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
     settings: Setting = None,
 ) -> None:
     """Serve the queryable state of a job until Ctrl-C. Needs only its checkpoints."""
@@ -41,10 +43,14 @@ def state_server(
         try:
             server.follow(job_id or folder, owner_of(root) or folder, root, Share(*_share(share)))
             server.start()
-            typer.echo(f"Serving {root.where} on {server.address}. End with Ctrl-C.")
+            if as_json:
+                typer.echo(json.dumps({"directory": root.where, "address": server.address}, indent=2))
+            else:
+                typer.echo(f"Serving {root.where} on {server.address}. End with Ctrl-C.")
             threading.Event().wait()
         except KeyboardInterrupt:
-            typer.echo("Stopped.")
+            if not as_json:
+                typer.echo("Stopped.")
         finally:
             server.close()
 

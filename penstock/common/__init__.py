@@ -2,8 +2,10 @@
 
 from penstock.absent import explain_absent
 from penstock.common.completable_future import CompletableFuture
+from penstock.common.config_options import ConfigOption, ConfigOptions
 from penstock.common.configuration import Configuration
 from penstock.common.execution_config import ExecutionConfig
+from penstock.common.input_dependency_constraint import InputDependencyConstraint
 from penstock.common.job import JobExecutionResult, JobID, JobStatus
 from penstock.common.job_client import JobClient
 from penstock.common.renamed_from import RenamedFrom
@@ -14,9 +16,11 @@ from penstock.common.serialization import (
     DeserializationSchema,
     Encoder,
     JsonSchema,
+    RowFieldExtractorSchema,
     SerializationSchema,
     SimpleStringSchema,
 )
+from penstock.common.serializer import TypeSerializer
 from penstock.common.time import Duration, Instant, Time, to_millis
 from penstock.common.typeinfo import TypeInformation, Types
 from penstock.common.watermark_strategy import (
@@ -30,11 +34,14 @@ from penstock.common.watermark_strategy import (
 __all__ = [
     "ByteArraySchema",
     "CompletableFuture",
+    "ConfigOption",
+    "ConfigOptions",
     "Configuration",
     "DeserializationSchema",
     "Duration",
     "Encoder",
     "ExecutionConfig",
+    "InputDependencyConstraint",
     "Instant",
     "JobClient",
     "JobExecutionResult",
@@ -45,12 +52,14 @@ __all__ = [
     "RestartStrategies",
     "RestartStrategyConfiguration",
     "Row",
+    "RowFieldExtractorSchema",
     "RowKind",
     "SerializationSchema",
     "SimpleStringSchema",
     "Time",
     "TimestampAssigner",
     "TypeInformation",
+    "TypeSerializer",
     "Types",
     "Watermark",
     "WatermarkGenerator",

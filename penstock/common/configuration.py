@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from penstock.common.java_numbers import number_text
 from penstock.common.masking import masked_settings
 from penstock.common.options import OPTIONS, BadSetting, Option
 
 V = TypeVar("V")
+
+_BINARY = "!!binary |-\n  "
+"""The tag of bytes in YAML, as Flink writes it."""
 
 
 class Configuration:
@@ -16,6 +21,8 @@ class Configuration:
 
     def __init__(self, other: Configuration | None = None) -> None:
         self._values: dict[str, str] = dict(other._values) if other is not None else {}
+        self._typed: dict[str, Any] = dict(other._typed) if other is not None else {}
+        """Values that were not set as text. As in Flink, 1 and '1' differ, although they read the same."""
 
     @classmethod
     def from_dict(cls, map: Mapping[str, Any]) -> Configuration:
@@ -23,10 +30,15 @@ class Configuration:
         configuration = cls()
         for key, value in map.items():
             configuration._set(key, value)
+        configuration._typed.clear()
         return configuration
 
     def _set(self, key: str, value: Any) -> Configuration:
-        self._values[key] = str(value).lower() if isinstance(value, bool) else str(value)
+        self._values[key] = _text(value)
+        if isinstance(value, str):
+            self._typed.pop(key, None)
+        else:
+            self._typed[key] = value
         return self
 
     def get(self, option: Option[V]) -> V:
@@ -68,7 +80,34 @@ class Configuration:
 
     def set_float(self, key: str, value: float) -> Configuration:
         """Set a setting to a float."""
-        return self._set(key, value)
+        return self._set(key, float(value))
+
+    def get_bytearray(self, key: str, default_value: bytearray) -> bytearray:
+        """Return a setting as bytes, or the default if it is not set."""
+        if key not in self._values:
+            return bytearray(default_value)
+        text = self._values[key]
+        try:
+            return bytearray(base64.b64decode("".join(text.removeprefix(_BINARY).split()), validate=True))
+        except ValueError:
+            raise BadSetting(f"The value of {key} is not binary.", fix="Set it with set_bytearray(...).") from None
+
+    def set_bytearray(self, key: str, value: bytes | bytearray) -> Configuration:
+        """Set a setting to bytes. Its text is that of YAML."""
+        return self._set(key, bytes(value))
+
+    @staticmethod
+    def parse_list_value(value: str | None) -> list[str]:
+        """Return the elements of a list: ``[a, b]``, lines that start with ``- ``, or ``a;b``."""
+        text = (value or "").strip()
+        if not text:
+            return []
+        if text.startswith("[") and text.endswith("]"):
+            return [_unquoted(part) for part in text[1:-1].split(",") if part.strip()]
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        if all(line.startswith("- ") for line in lines):
+            return [_unquoted(line[2:]) for line in lines]
+        return text.split(";")
 
     def _read(self, key: str, kind: Callable[[str], Any], accepted: str) -> Any:
         """Parse a setting with its declared type, or with ``kind`` if it is a key the program defined."""
@@ -92,14 +131,17 @@ class Configuration:
         """Add the settings of another configuration, with ``prefix`` prepended to each key."""
         for key, value in other._values.items():
             self._values[(prefix or "") + key] = value
+            self._typed.pop((prefix or "") + key, None)
+        self._typed |= {(prefix or "") + key: value for key, value in other._typed.items()}
         return self
 
-    def add_all_to_dict(self, target_dict: dict[str, str]) -> None:
-        """Add all settings to a dict."""
-        target_dict.update(self._values)
+    def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
+        """Add all settings to a dict: numbers, booleans and bytes as such, the others as text."""
+        target_dict.update(self._values | self._typed)
 
     def remove_config(self, key: str) -> bool:
         """Remove a setting, and return whether it was set."""
+        self._typed.pop(key, None)
         return self._values.pop(key, None) is not None
 
     def to_dict(self) -> dict[str, str]:
@@ -107,7 +149,7 @@ class Configuration:
         return dict(self._values)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Configuration) and other._values == self._values
+        return isinstance(other, Configuration) and (other._values, other._typed) == (self._values, self._typed)
 
     def __hash__(self) -> int:
         return hash(frozenset(self._values.items()))
@@ -115,4 +157,19 @@ class Configuration:
     def __repr__(self) -> str:
         return f"Configuration({masked_settings(dict(sorted(self._values.items())))})"
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        shown = masked_settings(self._values)
+        return f"{{{', '.join(f'{key}={value}' for key, value in shown.items())}}}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return number_text(value)
+    return f"{_BINARY}{base64.b64encode(value).decode()}" if isinstance(value, bytes) else str(value)
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text

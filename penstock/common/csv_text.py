@@ -28,6 +28,8 @@ class CsvText:
     escape: str | None = None
     null_text: str | None = None
     line_end: str = "\n"
+    comments: bool = False
+    """Whether lines that start with # are skipped when reading."""
     separators: dict[str, str] = field(default_factory=dict)
     """The separator between list elements, by column name."""
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import datetime
 import struct
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
+from penstock.common.java_numbers import float_text, number_text
 from penstock.common.row import Row
 from penstock.common.time import Instant
 from penstock.common.typeinfo import (
@@ -40,6 +40,15 @@ def shower(declared: TypeSpec | None) -> Show:
         return str
     show = _java(declared)
     return lambda value: "null" if value is None else show(value)
+
+
+def print_shower(declared: TypeSpec | None) -> Show:
+    """Return the function that formats records for ``print``, which writes the fields of a row as Python does."""
+    return _printed_row if isinstance(declared, RowTypeInfo) else shower(declared)
+
+
+def _printed_row(value: Row) -> str:
+    return f"{value.get_row_kind()}[{','.join(map(str, value))}]"
 
 
 def _java(declared: TypeInformation) -> Show:
@@ -77,43 +86,6 @@ def _elements(element: Show) -> Show:
     return show
 
 
-def _double(value: float) -> str:
-    return _java_number(value, repr(float(value)))
-
-
-def _float(value: float) -> str:
-    """Return the shortest decimal that identifies this 32-bit float."""
-    value = _as_float(value)
-    texts = (f"{value:.{digits}g}" for digits in range(1, 10))
-    return _java_number(value, next((text for text in texts if _as_float(float(text)) == value), repr(value)))
-
-
-def _as_float(value: float) -> float:
-    try:
-        (rounded,) = struct.unpack("f", struct.pack("f", value))
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-    return float(rounded)
-
-
-def _java_number(value: float, text: str) -> str:
-    """Convert a number formatted by Python to Java's notation: 1.0E10 from ten million up and below one thousandth."""
-    if value != value or value in (float("inf"), float("-inf")):
-        return {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}[text]
-    sign, digits, exponent = Decimal(text).as_tuple()
-    assert isinstance(exponent, int)
-    shown = "".join(map(str, digits)).rstrip("0") or "0"
-    point = len(digits) + exponent
-    minus = "-" if sign else ""
-    if value == 0:
-        return f"{minus}0.0"
-    if not 1e-3 <= abs(value) < 1e7:
-        return f"{minus}{shown[0]}.{shown[1:] or '0'}E{point - 1}"
-    if point <= 0:
-        return f"{minus}0.{'0' * -point}{shown}"
-    return f"{minus}{shown[:point].ljust(point, '0')}.{shown[point:] or '0'}"
-
-
 def _boolean(value: bool) -> str:
     return "true" if value else "false"
 
@@ -141,7 +113,7 @@ def _time(value: datetime.time) -> str:
 
 _BASIC: dict[BasicType, Show] = {
     BasicType.BOOLEAN: _boolean,
-    BasicType.FLOAT: _float,
-    BasicType.DOUBLE: _double,
+    BasicType.FLOAT: float_text,
+    BasicType.DOUBLE: number_text,
     BasicType.INSTANT: _instant,
 }

@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from penstock.common.configuration import Configuration
-from penstock.common.options.program import AUTO_GENERATE_UIDS, PARALLELISM
+from penstock.common.execution_tuning import ExecutionTuning
+from penstock.common.options.program import AUTO_GENERATE_UIDS, AUTO_WATERMARK_INTERVAL, PARALLELISM
+from penstock.common.restart_strategy import RestartStrategyConfiguration
+from penstock.common.setting_types import BadSetting
+from penstock.common.tuning import Tuning
 
 
 class ConfiguredEnvironment(Protocol):
@@ -17,9 +21,11 @@ class ConfiguredEnvironment(Protocol):
     def set_parallelism(self, parallelism: int) -> object: ...
     def get_max_parallelism(self) -> int: ...
     def set_max_parallelism(self, max_parallelism: int) -> object: ...
+    def get_restart_strategy(self) -> RestartStrategyConfiguration: ...
+    def set_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> object: ...
 
 
-class ExecutionConfig:
+class ExecutionConfig(ExecutionTuning):
     """Execution settings, returned by ``env.get_config()``. Changes apply to the environment."""
 
     PARALLELISM_DEFAULT = -1
@@ -27,9 +33,10 @@ class ExecutionConfig:
     PARALLELISM_UNKNOWN = -2
     """Pass to ``set_parallelism`` to leave the parallelism unchanged."""
 
-    def __init__(self, env: ConfiguredEnvironment, job_parameters: dict[str, str]) -> None:
+    def __init__(self, env: ConfiguredEnvironment, job_parameters: dict[str, str], tuning: Tuning) -> None:
         """Wrap an environment. ``job_parameters`` is the environment's own dict, modified in place."""
         self._env = env
+        self._tuning = tuning
         self._job_parameters = job_parameters
 
     def get_parallelism(self) -> int:
@@ -67,6 +74,39 @@ class ExecutionConfig:
         """Return whether operators without a uid are allowed."""
         return self._env.get_configuration().get(AUTO_GENERATE_UIDS)
 
+    def set_auto_watermark_interval(self, interval: int) -> ExecutionConfig:
+        """Set when watermarks follow the records.
+
+        Args:
+            interval: 0, the default: right behind each record that advances event time. Above 0, as in PyFlink:
+                at the end of each epoch; a record is then never late because of one in its own epoch. The number
+                of milliseconds has no other effect.
+
+        Raises:
+            BadSetting: If the interval is negative.
+        """
+        if interval < 0:
+            raise BadSetting(f"The auto watermark interval must not be negative, but is {interval} ms.")
+        self._env.get_configuration().set_string(AUTO_WATERMARK_INTERVAL.key, f"{interval} ms")
+        return self
+
+    def get_auto_watermark_interval(self) -> int:
+        """Return the interval in milliseconds; see ``set_auto_watermark_interval``."""
+        return self._env.get_configuration().get(AUTO_WATERMARK_INTERVAL)
+
+    def set_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> ExecutionConfig:
+        """Set what the job does after a failure, like ``env.set_restart_strategy``.
+
+        Args:
+            restart_strategy_configuration: A strategy created with ``RestartStrategies``.
+        """
+        self._env.set_restart_strategy(restart_strategy_configuration)
+        return self
+
+    def get_restart_strategy(self) -> RestartStrategyConfiguration:
+        """Return what the job does after a failure."""
+        return self._env.get_restart_strategy()
+
     def get_global_job_parameters(self) -> dict[str, str]:
         """Return the parameters that every function can read from its runtime context."""
         return dict(self._job_parameters)
@@ -77,6 +117,15 @@ class ExecutionConfig:
         self._job_parameters.clear()
         self._job_parameters.update(parameters)
         return self
+
+    def _compared(self) -> tuple[Any, ...]:
+        return self._env.get_configuration(), self._job_parameters, self._tuning.values()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExecutionConfig) and self._compared() == other._compared()
+
+    def __hash__(self) -> int:
+        return hash(self._env.get_configuration())
 
 
 __all__ = ["ExecutionConfig"]

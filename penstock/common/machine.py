@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 
 
+def cores() -> int:
+    """Return the number of cores of this machine."""
+    return os.cpu_count() or 1
+
+
 def physical_memory() -> int:
     """Return the memory of this machine in bytes, or 0 if the operating system does not tell."""
     try:

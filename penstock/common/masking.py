@@ -63,6 +63,8 @@ _QUOTED = re.compile(r"\"((?:[^\"\\]|\\.)*+)(?:\"|\\?$)|'((?:[^'\\]|\\.)*+)(?:'|
 _ESCAPED = re.compile(r"(\\{1,8})([\"'])(.*?)(?:(?<!\\)\1\2|$)", re.DOTALL)
 """A string in JSON that is itself a string in JSON."""
 _BARE = re.compile(r"((?:(?:basic|bearer|digest|negotiate)[ \t]+)?)([^\s&;,]+)", re.IGNORECASE)
+_GLUED = re.compile(r"[^\s&;,)\]}>:\\]+")
+"""What follows a quoted string without a delimiter."""
 _LAST = re.compile(r"[ \t]*(?:$|[\n,;-])")
 _CONSTANTS = frozenset({"True", "False", "None", "true", "false", "null", "str", "bytes", "int", "<token>"})
 """Values that are never secrets: also the types of arguments in the source lines of a traceback."""
@@ -208,6 +210,10 @@ def _value(text: str, found: re.Match[str], name: str) -> tuple[int, int] | None
     if quoted is not None:
         start, end = quoted.span(quoted.lastindex or 0)
         certain, ends = False, True
+        rest = _GLUED.match(text, quoted.end())
+        if rest is not None and (start == end or rest[0].strip("\"'")):
+            # Not a quoted value, but one that begins with quotes.
+            start, end = at, rest.end()
     else:
         bare = _BARE.match(text, at)
         if bare is None or bare[2].strip("\"')") in _CONSTANTS:

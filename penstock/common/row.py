@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from functools import cache
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-__all__ = ["Row", "RowKind", "kind_of", "names_of", "values_of", "values_of_inserts"]
+__all__ = ["Row", "RowKind", "default_field_names", "kind_of", "names_of", "values_of", "values_of_inserts"]
 
 FieldNames: TypeAlias = "tuple[str, ...] | None"
 
@@ -200,6 +201,12 @@ kind_of: Callable[[Row], RowKind] = attrgetter("_row_kind")
 def values_of_inserts(rows: list[Row], names: FieldNames) -> list[list[Any]]:
     """Return the values of each INSERT row that has these names. The lists belong to the rows."""
     return [row._values for row in rows if row._fields == names and row._row_kind is _INSERT]
+
+
+@cache
+def default_field_names(count: int) -> tuple[str, ...]:
+    """Return the names of the fields of a row type without names: f0, f1, ..."""
+    return tuple(f"f{number}" for number in range(count))
 
 
 def _restore(field_names: FieldNames, values: tuple[Any, ...], row_kind: int = 0) -> Row:

@@ -23,6 +23,7 @@ __all__ = [
     "DeserializationSchema",
     "Encoder",
     "JsonSchema",
+    "RowFieldExtractorSchema",
     "SerializationSchema",
     "SimpleStringSchema",
 ]
@@ -293,6 +294,41 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
     def deserialize(self, data: bytes) -> bytes:
         """Return the bytes unchanged."""
         return data
+
+
+class RowFieldExtractorSchema(SerializationSchema):
+    """Writes one field of a Row, which must be bytes, for example as the key of a Kafka message.
+
+    Args:
+        field_index: The position of the field.
+
+    Raises:
+        ValueError: If the position is negative.
+    """
+
+    def __init__(self, field_index: int) -> None:
+        if field_index < 0:
+            raise ValueError(f"The index of a field must not be negative, but is {field_index}.")
+        self._index = field_index
+
+    def serialize(self, value: Any) -> bytes | None:
+        """Return the field's bytes, or None for None.
+
+        Raises:
+            PenstockError: If the record has no such field, or the field is not bytes.
+        """
+        if not isinstance(value, (Row, tuple, list)) or self._index >= len(value):
+            raise PenstockError(
+                f"RowFieldExtractorSchema({self._index}) cannot read field {self._index} of {value!r}.",
+                fix="Map the record to a Row with this field.",
+            )
+        field = value[self._index]
+        if field is not None and not isinstance(field, (bytes, bytearray)):
+            raise PenstockError(
+                f"RowFieldExtractorSchema({self._index}): field {self._index} is {field!r}, not bytes.",
+                fix="Convert it with map first, for example with str(field).encode().",
+            )
+        return None if field is None else bytes(field)
 
 
 class JsonSchema(SerializationSchema, DeserializationSchema):

@@ -18,6 +18,18 @@ class TypeInformation(Generic[T_co]):
         """Return the values that, together with the class, determine equality."""
         return ()
 
+    def need_conversion(self) -> bool:
+        """Return False: records stay Python objects."""
+        return False
+
+    def to_internal_type(self, obj: Any) -> Any:
+        """Return the value unchanged."""
+        return obj
+
+    def from_internal_type(self, obj: Any) -> Any:
+        """Return the value unchanged."""
+        return obj
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TypeInformation) and type(self) is type(other) and self._parts() == other._parts()
 

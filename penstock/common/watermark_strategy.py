@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from penstock.absent import explain_absent
 from penstock.common.time import Duration, Time, to_millis
+from penstock.common.tuning import accept
 from penstock.errors import PenstockError
 
 
@@ -119,6 +120,25 @@ class WatermarkStrategy:
         if timeout <= 0:
             raise PenstockError(f"The idle timeout must be positive, but is {timeout} ms.")
         return replace(self, idle_timeout_ms=timeout)
+
+    def with_watermark_alignment(
+        self,
+        watermark_group: str,
+        max_allowed_watermark_drift: Duration | Time | timedelta,
+        update_interval: Duration | Time | timedelta | None = None,
+    ) -> WatermarkStrategy:
+        """Accept the call without effect: sources are read epoch by epoch, so none gets ahead by more than one.
+
+        Args:
+            watermark_group: The sources that Flink would align.
+            max_allowed_watermark_drift: How far one of them could be ahead.
+            update_interval: How often Flink would compare them.
+        """
+        for length in (max_allowed_watermark_drift, update_interval):
+            if length is not None:
+                to_millis(length)
+        accept("WatermarkStrategy.with_watermark_alignment")
+        return self
 
 
 explain_absent(__name__)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.common.arrow_columns import arrow_value
 from penstock.common.fields import values_of
-from penstock.common.parquet import arrow_value
 from penstock.connectors.sink import SinkWriter
 from penstock.connectors.write_ahead import WriteAhead
 from penstock.errors import PenstockError

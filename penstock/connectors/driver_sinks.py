@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.common.display import shower
+from penstock.common.display import print_shower
 from penstock.common.pickling import to_pickle
 from penstock.connectors.sink import AT_MOST_ONCE, Sink, SinkWriter
 from penstock.driver.committing import Commit, CommitContext
@@ -69,7 +69,7 @@ class PrintSink(Sink):
         subtask = context.subtask
         number = str(subtask + 1) if subtask is not None and context.parallelism > 1 else ""
         prefix = ":".join(part for part in (self._identifier, number) if part)
-        return _LineWriter(f"{prefix}> " if prefix else "", shower(self._value_type))
+        return _LineWriter(f"{prefix}> " if prefix else "", print_shower(self._value_type))
 
     def commit(self, commits: list[Commit], context: CommitContext) -> None:
         for commit in commits:

@@ -40,6 +40,8 @@ class Source(ABC, Generic[T_co]):
     """Why ``advance`` cannot obey its limit, for ``penstock info``; empty if it does."""
     gives_time = False
     """Whether ``read`` yields ``Timestamped`` records, with ``Watermark`` elements between them."""
+    produced_type: Any = None
+    """The type of the records, for a source that knows it."""
     letters: LetterBox | None = None
     """The letter box of the task that reads; sources call ``unreadable`` instead."""
 

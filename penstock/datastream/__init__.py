@@ -5,12 +5,21 @@ from penstock.common.job_client import JobClient
 from penstock.datastream.async_data_stream import AsyncDataStream
 from penstock.datastream.broadcast import BroadcastConnectedStream, BroadcastStream
 from penstock.datastream.checkpoint_config import CheckpointConfig
+from penstock.datastream.checkpoint_storage import (
+    CheckpointStorage,
+    CustomCheckpointStorage,
+    FileSystemCheckpointStorage,
+    JobManagerCheckpointStorage,
+)
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.connected import ConnectedStreams
 from penstock.datastream.data_stream import CloseableIterator, DataStream, DataStreamSink, KeyedStream
 from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.datastream.execution_mode import RuntimeExecutionMode
-from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+from penstock.datastream.externalized_checkpoint_retention import (
+    ExternalizedCheckpointCleanup,
+    ExternalizedCheckpointRetention,
+)
 from penstock.datastream.functions import (
     AggregateFunction,
     AllWindowFunction,
@@ -42,20 +51,25 @@ from penstock.datastream.functions import (
     ReduceFunction,
     RuntimeContext,
     SinkFunction,
+    SourceFunction,
     WindowFunction,
 )
 from penstock.datastream.iterations import Superstep, iterate_bounded
+from penstock.datastream.job_listeners import JobListener
 from penstock.datastream.joins import IntervalJoin, IntervalJoined
 from penstock.datastream.output_tag import OutputTag
+from penstock.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
 from penstock.datastream.state_backend import (
     CustomStateBackend,
     EmbeddedRocksDBStateBackend,
     FsStateBackend,
     HashMapStateBackend,
     MemoryStateBackend,
+    PredefinedOptions,
     RocksDBStateBackend,
     StateBackend,
 )
+from penstock.datastream.time_characteristic import TimeCharacteristic
 from penstock.datastream.time_domain import TimeDomain
 from penstock.datastream.timerservice import TimerService
 from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
@@ -86,6 +100,7 @@ __all__ = [
     "BroadcastProcessFunction",
     "BroadcastStream",
     "CheckpointConfig",
+    "CheckpointStorage",
     "CheckpointedFunction",
     "CheckpointingMode",
     "CloseableIterator",
@@ -96,11 +111,14 @@ __all__ = [
     "CoProcessFunction",
     "ConnectedStreams",
     "CountWindow",
+    "CustomCheckpointStorage",
     "CustomStateBackend",
     "DataStream",
     "DataStreamSink",
     "EmbeddedRocksDBStateBackend",
+    "ExternalizedCheckpointCleanup",
     "ExternalizedCheckpointRetention",
+    "FileSystemCheckpointStorage",
     "FilterFunction",
     "FlatJoinFunction",
     "FlatMapFunction",
@@ -111,6 +129,8 @@ __all__ = [
     "IntervalJoin",
     "IntervalJoined",
     "JobClient",
+    "JobListener",
+    "JobManagerCheckpointStorage",
     "JoinFunction",
     "JoinedStreams",
     "KeySelector",
@@ -120,10 +140,12 @@ __all__ = [
     "KeyedStream",
     "ListCheckpointed",
     "MapFunction",
+    "MemorySize",
     "MemoryStateBackend",
     "MergingWindowAssigner",
     "OutputTag",
     "Partitioner",
+    "PredefinedOptions",
     "ProcessAllWindowFunction",
     "ProcessFunction",
     "ProcessJoinFunction",
@@ -135,9 +157,12 @@ __all__ = [
     "RuntimeExecutionMode",
     "Savepoint",
     "SinkFunction",
+    "SlotSharingGroup",
+    "SourceFunction",
     "StateBackend",
     "StreamExecutionEnvironment",
     "Superstep",
+    "TimeCharacteristic",
     "TimeDomain",
     "TimeWindow",
     "TimerService",

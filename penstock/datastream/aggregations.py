@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.common.row import Row, names_of
+from penstock.datastream.functions import KeySelector, MapFunction, RuntimeContext
 from penstock.errors import PenstockError
 from penstock.graph.logical import GraphError
+from penstock.runtime.operators import method_of
 
 _COMBINE: dict[str, Callable[[Any, Any], Any]] = {"sum": lambda a, b: a + b, "min": min, "max": max}
 
@@ -83,6 +85,29 @@ class Projection:
         raise PenstockError(
             f"project needs tuples, lists or Rows. It received a record of type {type(value).__name__}."
         )
+
+
+class KeyAndRecord(MapFunction):
+    """Pairs each record with its key, as the records of PyFlink's keyed streams are."""
+
+    def __init__(self, selector: Any) -> None:
+        self._selector = selector
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Open the key selector."""
+        if isinstance(self._selector, KeySelector):
+            self._selector.open(runtime_context)
+        self._select = method_of(self._selector, "get_key")
+
+    def close(self) -> None:
+        """Close the key selector."""
+        if isinstance(self._selector, KeySelector):
+            self._selector.close()
+
+    def map(self, value: Any) -> Row:
+        """Return the key and the record."""
+        key = self._select(value)
+        return Row(tuple(key) if type(key) is list else key, value)
 
 
 def projection(positions: tuple[int, ...]) -> Projection:

@@ -10,18 +10,29 @@ from penstock.common.options import BadSetting, Option
 from penstock.common.options.checkpoints import (
     CHECKPOINT_INTERVAL,
     CHECKPOINT_RETENTION,
+    CHECKPOINT_STORAGE,
     CHECKPOINT_TIMEOUT,
     CHECKPOINTING_MODE,
-    MAX_CONCURRENT_CHECKPOINTS,
+    CHECKPOINTS_DIRECTORY,
     MIN_PAUSE,
     TOLERABLE_FAILED_CHECKPOINTS,
 )
+from penstock.common.options.state import MAX_STATE_SIZE
 from penstock.common.restart_strategy import Length
 from penstock.common.setting_types import MOST_WHOLE
 from penstock.common.time import to_millis
+from penstock.common.tuning import CONCURRENT_CHECKPOINTS
+from penstock.datastream.checkpoint_storage import (
+    CheckpointStorage,
+    FileSystemCheckpointStorage,
+    JobManagerCheckpointStorage,
+)
+from penstock.datastream.checkpoint_tuning import CheckpointTuning
 from penstock.datastream.checkpointing_mode import CheckpointingMode
-from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
-from penstock.driver.checkpoint_settings import check_max_concurrent
+from penstock.datastream.externalized_checkpoint_retention import (
+    ExternalizedCheckpointCleanup,
+    ExternalizedCheckpointRetention,
+)
 
 if TYPE_CHECKING:
     from penstock.datastream.environment import StreamExecutionEnvironment
@@ -32,7 +43,7 @@ def checkpointing_mode(configuration: Configuration) -> CheckpointingMode:
     return CheckpointingMode[configuration.get(CHECKPOINTING_MODE)]
 
 
-class CheckpointConfig:
+class CheckpointConfig(CheckpointTuning):
     """A view of the environment's checkpoint settings; see docs/operate/checkpoints.md.
 
     ``env.get_checkpoint_config()`` returns it. Each setter changes the environment.
@@ -41,11 +52,12 @@ class CheckpointConfig:
     DEFAULT_MODE = CheckpointingMode[CHECKPOINTING_MODE.default]
     DEFAULT_TIMEOUT = CHECKPOINT_TIMEOUT.default
     DEFAULT_MIN_PAUSE_BETWEEN_CHECKPOINTS = MIN_PAUSE.default
-    DEFAULT_MAX_CONCURRENT_CHECKPOINTS = MAX_CONCURRENT_CHECKPOINTS.default
+    DEFAULT_MAX_CONCURRENT_CHECKPOINTS = CONCURRENT_CHECKPOINTS.default
 
     def __init__(self, env: StreamExecutionEnvironment) -> None:
         self._env = env
         self._configuration = env.get_configuration()
+        self._tuning = env._tuning
 
     def is_checkpointing_enabled(self) -> bool:
         """Return whether a checkpoint interval is set."""
@@ -109,23 +121,6 @@ class CheckpointConfig:
         """
         return self._set_length(MIN_PAUSE, min_pause_between_checkpoints, 0)
 
-    def get_max_concurrent_checkpoints(self) -> int:
-        """Return the maximum number of checkpoints in progress, which is always 1."""
-        return self._configuration.get(MAX_CONCURRENT_CHECKPOINTS)
-
-    def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
-        """Accept 1, the only supported number of concurrent checkpoints.
-
-        Args:
-            max_concurrent_checkpoints: Must be 1.
-
-        Raises:
-            BadSetting: If the number is not 1.
-        """
-        check_max_concurrent(max_concurrent_checkpoints)
-        self._configuration.set_integer(MAX_CONCURRENT_CHECKPOINTS.key, max_concurrent_checkpoints)
-        return self
-
     def is_fail_on_checkpointing_errors(self) -> bool:
         """Return whether the first failed checkpoint fails the job."""
         return self.get_tolerable_checkpoint_failure_number() == 0
@@ -169,22 +164,75 @@ class CheckpointConfig:
         self._configuration.set_string(CHECKPOINT_RETENTION.key, retention_mode.name)
         return self
 
+    def enable_externalized_checkpoints(
+        self, cleanup_mode: ExternalizedCheckpointCleanup | ExternalizedCheckpointRetention
+    ) -> CheckpointConfig:
+        """Set the retention policy, under the name that the method has in PyFlink 1.
+
+        Args:
+            cleanup_mode: The retention policy.
+        """
+        return self.set_externalized_checkpoint_cleanup(cleanup_mode)
+
+    def set_externalized_checkpoint_cleanup(
+        self, cleanup_mode: ExternalizedCheckpointCleanup | ExternalizedCheckpointRetention
+    ) -> CheckpointConfig:
+        """Set the retention policy, under the name that the method has in PyFlink 1.
+
+        Args:
+            cleanup_mode: The retention policy.
+        """
+        mode = cleanup_mode
+        name = (mode if isinstance(mode, ExternalizedCheckpointRetention) else ExternalizedCheckpointCleanup(mode)).name
+        return self.set_externalized_checkpoint_retention(ExternalizedCheckpointRetention[name])
+
+    def get_externalized_checkpoint_cleanup(self) -> ExternalizedCheckpointCleanup:
+        """Return the retention policy, under the name that the method has in PyFlink 1."""
+        return ExternalizedCheckpointCleanup[self._retention().name]
+
+    def set_checkpoint_storage(self, storage: CheckpointStorage) -> CheckpointConfig:
+        """Set where checkpoints go.
+
+        Args:
+            storage: ``FileSystemCheckpointStorage(path)`` or ``JobManagerCheckpointStorage()``.
+
+        Raises:
+            BadSetting: If it is neither.
+        """
+        if not isinstance(storage, CheckpointStorage):
+            raise BadSetting(
+                f"set_checkpoint_storage needs a CheckpointStorage, not {type(storage).__name__}.",
+                fix="Pass FileSystemCheckpointStorage(path), or call set_checkpoint_storage_dir(path).",
+            )
+        for key, value in storage.settings().items():
+            if value is None:
+                self._configuration.remove_config(key)
+            else:
+                self._configuration.set_string(key, value)
+        return self
+
+    def set_checkpoint_storage_dir(self, checkpoint_path: str) -> CheckpointConfig:
+        """Set the directory for checkpoints.
+
+        Args:
+            checkpoint_path: A path, or a URI such as ``s3://bucket/path``.
+        """
+        return self.set_checkpoint_storage(FileSystemCheckpointStorage(checkpoint_path))
+
+    def get_checkpoint_storage(self) -> CheckpointStorage | None:
+        """Return where checkpoints go, or None if neither the program nor a setting says so."""
+        if self._configuration.get(CHECKPOINT_STORAGE) == "jobmanager":
+            return JobManagerCheckpointStorage(max_state_size=self._configuration.get(MAX_STATE_SIZE))
+        directory = self._configuration.get(CHECKPOINTS_DIRECTORY)
+        return FileSystemCheckpointStorage(directory) if directory else None
+
     def is_externalized_checkpoints_enabled(self) -> bool:
         """Return whether a retention policy for externalized checkpoints is set."""
         return self._retention() is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
 
-    def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention | None:
-        """Return the retention policy, or None if none is set."""
-        given = self._configuration.contains_key(CHECKPOINT_RETENTION.key)
-        return self._retention() if given else None
-
-    def is_unaligned_checkpoints_enabled(self) -> bool:
-        """Return whether checkpoints are unaligned."""
-        return self._env.is_unaligned_checkpoints_enabled()
-
-    def is_force_unaligned_checkpoints(self) -> bool:
-        """Return whether unaligned checkpoints are forced."""
-        return self._env.is_force_unaligned_checkpoints()
+    def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
+        """Return the retention policy."""
+        return self._retention()
 
     def _retention(self) -> ExternalizedCheckpointRetention:
         return ExternalizedCheckpointRetention[self._configuration.get(CHECKPOINT_RETENTION)]

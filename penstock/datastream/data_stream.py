@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, overload
 
 from penstock.absent import explain_absent
 from penstock.common.source_locations import calling_location
+from penstock.common.tuning import accept
 from penstock.common.type_parameters import K, R, T_co, U, W
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
@@ -23,6 +24,7 @@ from penstock.datastream.checks import (
 )
 from penstock.datastream.connected import ConnectedStreams
 from penstock.datastream.declaration import Declaration
+from penstock.datastream.environment_tuning import buffer_timeout
 from penstock.datastream.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -135,6 +137,15 @@ class DataStream(Declaration, PartitionableStream[T_co], WritableStream[T_co], G
             self._node.set_uid(f"{uid} watermarks")
         return self
 
+    def set_parallelism(self, parallelism: int) -> Self:
+        """Set the number of subtasks of the operator, overriding the environment's parallelism.
+
+        Args:
+            parallelism: The number of subtasks. For a source, the most tasks that read it.
+        """
+        self._declared.set_parallelism(parallelism)
+        return self
+
     def set_max_parallelism(self, max_parallelism: int) -> Self:
         """Set the number of key groups, which is the largest parallelism the operator can ever have.
 
@@ -147,6 +158,25 @@ class DataStream(Declaration, PartitionableStream[T_co], WritableStream[T_co], G
     def get_execution_config(self) -> ExecutionConfig:
         """Return the execution settings of the environment."""
         return self._env.get_config()
+
+    def set_buffer_timeout(self, timeout_millis: int) -> Self:
+        """Accept the call without effect: a buffer is sent when it is full and when its epoch ends.
+
+        Args:
+            timeout_millis: The timeout, at least -1.
+        """
+        buffer_timeout(timeout_millis)
+        accept("DataStream.set_buffer_timeout")
+        return self
+
+    def cache(self) -> CachedDataStream[T_co]:
+        """Accept the call without effect: every job computes its streams from their sources, with the same records.
+
+        Returns:
+            A stream of the same records.
+        """
+        accept("DataStream.cache")
+        return CachedDataStream(self._env, self._inputs)
 
     def force_non_parallel(self) -> Self:
         """Run the operator in a single subtask."""
@@ -239,7 +269,8 @@ class DataStream(Declaration, PartitionableStream[T_co], WritableStream[T_co], G
         """
         check_function(key_selector, KeySelector, "key_by")
         keyed = Partitioning(KEY, key_selector, key_type, location=calling_location())
-        return KeyedStream(self._env, [replace(edge, partitioning=keyed) for edge in self._inputs], self)
+        edges = [replace(edge, partitioning=keyed) for edge in self._inputs]
+        return KeyedStream(self._env, edges, self, key_selector, key_type)
 
     def union(self, *streams: DataStream[U]) -> DataStream[T_co | U]:
         """Merge this stream with other streams.
@@ -365,7 +396,7 @@ class DataStream(Declaration, PartitionableStream[T_co], WritableStream[T_co], G
             size: The length of a window.
             slide: The interval between the starts of two windows. By default windows tumble.
         """
-        return AllWindowedStream(self, time_windows(size, slide))
+        return AllWindowedStream(self, time_windows(size, slide, self._env._time_characteristic))
 
     def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream[T_co, CountWindow]:
         """Group all records into windows of ``size`` records, in a single subtask.
@@ -413,6 +444,13 @@ class DataStream(Declaration, PartitionableStream[T_co], WritableStream[T_co], G
         return DataStreamSink(self._env, node)
 
 
+class CachedDataStream(DataStream[T_co]):
+    """The stream that ``cache`` returns."""
+
+    def invalidate(self) -> None:
+        """Do nothing: records are not cached."""
+
+
 # PyFlink exports all of these from this module. Imported last because KeyedStream extends DataStream.
 from penstock.datastream.keyed_stream import KeyedStream  # noqa: E402
 
@@ -420,6 +458,7 @@ __all__ = [
     "AllWindowedStream",
     "BroadcastConnectedStream",
     "BroadcastStream",
+    "CachedDataStream",
     "CloseableIterator",
     "ConnectedStreams",
     "DataStream",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from typing import Self
 
-from penstock.graph.logical import Node
+from penstock.common.tuning import accept
+from penstock.datastream.slot_sharing_group import SlotSharingGroup
+from penstock.graph.logical import GraphError, Node
 
 
 class Declaration(ABC):
@@ -57,11 +60,27 @@ class Declaration(ABC):
         self._node.disable_chaining()
         return self
 
-    def slot_sharing_group(self, slot_sharing_group: str) -> Self:
+    def slot_sharing_group(self, slot_sharing_group: str | SlotSharingGroup) -> Self:
         """Accept a slot sharing group and show it in the plan. Spark shares cores among all tasks anyway.
 
         Args:
-            slot_sharing_group: The name of the group.
+            slot_sharing_group: The group, or its name.
         """
-        self._node.set_slot_sharing_group(slot_sharing_group)
+        group = slot_sharing_group
+        self._node.set_slot_sharing_group(group.get_name() if isinstance(group, SlotSharingGroup) else group)
+        accept("DataStream.slot_sharing_group")
+        return self
+
+    def set_uid_hash(self, uid_hash: str) -> Self:
+        """Accept the call without effect: state is stored under ``uid``.
+
+        Args:
+            uid_hash: A hash of 32 hexadecimal digits.
+
+        Raises:
+            GraphError: If it is not such a hash.
+        """
+        if not re.fullmatch("[0-9A-Fa-f]{32}", uid_hash):
+            raise GraphError(f"A uid hash has 32 hexadecimal digits, but is {uid_hash!r}.")
+        accept("DataStream.set_uid_hash")
         return self

@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Mapping
 from functools import cache
 from importlib import invalidate_caches
@@ -46,12 +47,21 @@ class Requirements(NamedTuple):
     wheels: str
 
 
+class CachedFile(NamedTuple):
+    """A file or folder that workers find below Spark's files under a name."""
+
+    path: str
+    name: str
+    executable: bool
+
+
 class Dependencies(NamedTuple):
     """What a job needs to import and read, with absolute paths that exist."""
 
     files: tuple[str, ...] = ()
     archives: tuple[Archive, ...] = ()
     requirements: Requirements | None = None
+    cached: tuple[CachedFile, ...] = ()
 
     def and_those_of(self, program: Self) -> Dependencies:
         """Return these dependencies with those that the program added. Its requirements replace these."""
@@ -59,7 +69,9 @@ class Dependencies(NamedTuple):
         archives = dict.fromkeys((*self.archives, *program.archives))
         _check_names(PYTHON_FILES.key, {Path(path).name: path for path in files}, len(files))
         _check_names(PYTHON_ARCHIVES.key, {each.folder: each.path for each in archives}, len(archives))
-        return Dependencies(tuple(files), tuple(archives), program.requirements or self.requirements)
+        cached = dict.fromkeys((*self.cached, *program.cached))
+        _check_names("register_cached_file", {each.name: each.path for each in cached}, len(cached))
+        return Dependencies(tuple(files), tuple(archives), program.requirements or self.requirements, tuple(cached))
 
 
 def configured_dependencies(configuration: Configuration) -> Dependencies:
@@ -103,6 +115,16 @@ def python_archive(where: str, name: str, folder: str) -> Archive:
             f"{where}: the folder '{folder}' of '{path}' is not below the worker's files.", fix="Pass a plain name."
         )
     return Archive(path, folder)
+
+
+def cached_file(where: str, name: str, shown: str, executable: bool) -> CachedFile:
+    """Return a file or folder to ship under the name ``shown``."""
+    path = local_path(where, name)
+    if not os.path.exists(path):
+        raise BadSetting(f"{where}: file '{path}' does not exist.", fix="Correct the path.")
+    if not shown or shown != os.path.basename(shown) or shown in (".", ".."):
+        raise BadSetting(f"{where}: '{shown}' is not a plain file name.", fix="Pass a name without slashes.")
+    return CachedFile(path, shown, executable)
 
 
 def python_requirements(where: str, file: str, wheels: str) -> Requirements:
@@ -152,6 +174,8 @@ def ship(dependencies: Dependencies, session: SparkSession) -> None:
             shipment.add_python_file(_folder_archive(path) if os.path.isdir(path) else Path(path))
     for archive in dependencies.archives:
         shipment.add_archive(f"{Path(archive.path).as_uri()}#{quote(archive.folder)}")
+    for cached in dependencies.cached:
+        shipment.add_file(_named_copy(cached))
     if dependencies.requirements is not None:
         packages = installed_requirements(*dependencies.requirements)
         if any(packages.iterdir()):
@@ -227,6 +251,17 @@ def _folder_archive(path: str) -> Path:
 def _packages_archive(packages: Path) -> Path:
     files = {str(path.relative_to(packages)): path for path in packages.rglob("*") if path.is_file()}
     return archive_of(files, _scratch(), "penstock-requirements")
+
+
+@cache
+def _named_copy(cached: CachedFile) -> Path:
+    """Return a copy with the name that workers see: Spark keeps the names of files."""
+    folder = Path(tempfile.mkdtemp(dir=_scratch()))
+    if os.path.isdir(cached.path):
+        return Path(shutil.copytree(cached.path, folder / cached.name))
+    copy = Path(shutil.copy(cached.path, folder / cached.name))
+    copy.chmod(0o755 if cached.executable else 0o644)
+    return copy
 
 
 @cache

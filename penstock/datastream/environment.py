@@ -12,6 +12,7 @@ from penstock.common.error_format import ShortExceptHook
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.interrupts import Interrupt, stop_to_resume
 from penstock.common.job import JobExecutionResult
+from penstock.common.local_paths import local_path
 from penstock.common.names import check_job_name
 from penstock.common.options import (
     BadSetting,
@@ -21,6 +22,7 @@ from penstock.common.options import (
     surrounding_settings,
 )
 from penstock.common.options.program import (
+    AUTO_WATERMARK_INTERVAL,
     DEFAULT_MASTER,
     JOB_NAME,
     MAX_PARALLELISM,
@@ -32,6 +34,7 @@ from penstock.common.options.program import (
 from penstock.common.options.query import QUERYABLE_STATE
 from penstock.common.overridden import ProgramConfiguration
 from penstock.common.spark_submit import started_by_spark_submit
+from penstock.common.tuning import Tuning
 from penstock.common.type_parameters import T
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
@@ -41,25 +44,29 @@ from penstock.connectors.source import Source
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.checks import as_declared, require_uids
 from penstock.datastream.data_stream import DataStream
-from penstock.datastream.environment_dependencies import EnvironmentDependencies
+from penstock.datastream.environment_dependencies import EnvironmentDependencies, without_flinks_jars
+from penstock.datastream.environment_inputs import EnvironmentInputs
 from penstock.datastream.environment_settings import EnvironmentSettings
+from penstock.datastream.environment_tuning import EnvironmentTuning
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.job_client import LocalJobClient
+from penstock.datastream.job_listeners import JobListeners
 from penstock.datastream.launch import launch_context
 from penstock.datastream.submission import limit_cores, parallelism_of_spark, submit
+from penstock.datastream.time_characteristic import TimeCharacteristic
 from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.driver.queryable import check_queryable
 from penstock.graph.builder import build
 from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, SourceSpec, check_positive
 from penstock.graph.physical import PhysicalGraph
-from penstock.graph.plan_json import execution_plan
+from penstock.graph.plan_json import flink_plan
 from penstock.runtime.output_tag import OutputTag
 
 if TYPE_CHECKING:
     from penstock.spark.types import DataFrame, SparkSession
 
 
-class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
+class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentTuning, EnvironmentInputs, EnvironmentDependencies):
     """The entry point of a program.
 
     Create streams with the ``from_...`` methods, transform them, and run the program with ``execute``.
@@ -83,9 +90,12 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
         self._given = canonical(given)
         """The settings of the command line."""
         self._configuration = ProgramConfiguration(settings, self._given)
+        self._tuning = Tuning(self._configuration)
         self._graph = LogicalGraph()
         self._job_parameters: dict[str, str] = {}
         self._on_epoch: list[Callable[[EpochStatistics], None]] = []
+        self._listeners = JobListeners()
+        self._time_characteristic = TimeCharacteristic.EventTime
         self._spark: SparkSession | None = None
         self._session_is_the_programs = False
         """Whether the program started Spark itself, and therefore without this environment's settings."""
@@ -169,7 +179,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
 
     def get_config(self) -> ExecutionConfig:
         """Return an object that reads and changes the execution settings of this environment."""
-        return ExecutionConfig(self, self._job_parameters)
+        return ExecutionConfig(self, self._job_parameters, self._tuning)
 
     def set_python_executable(self, python_exec: str) -> None:
         """Set the Python interpreter of the workers.
@@ -183,7 +193,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
         self._set_for_spark("set_python_executable", "spark.pyspark.python", python_exec)
 
     def add_jars(self, *jars_path: str) -> None:
-        """Add Java archives to Spark, for example those of its connectors.
+        """Add Java archives to Spark, for example those of its connectors. Those of Flink are left out.
 
         Args:
             jars_path: Paths or URLs.
@@ -193,10 +203,30 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
         """
         from penstock.spark.start_checks import check_file
 
-        for path in ",".join(jars_path).split(","):
-            check_file("add_jars", path.strip())
-        before = self._configuration.get_string("spark.jars", "")
-        self._set_for_spark("add_jars", "spark.jars", ",".join([before, *jars_path] if before else jars_path))
+        paths = without_flinks_jars("StreamExecutionEnvironment.add_jars", ",".join(jars_path).split(","))
+        for path in paths:
+            check_file("add_jars", path)
+        if paths:
+            before = self._configuration.get_string("spark.jars", "")
+            self._set_for_spark("add_jars", "spark.jars", ",".join([before, *paths] if before else paths))
+
+    def add_classpaths(self, *classpaths: str) -> None:
+        """Add Java archives or folders to the class paths of the driver's and the executors' JVMs.
+
+        Every host must have them.
+
+        Args:
+            classpaths: Paths, or ``file:`` URIs.
+
+        Raises:
+            BadSetting: If a URI has another scheme, or Spark has already started.
+        """
+        name = "add_classpaths"
+        paths = without_flinks_jars(f"StreamExecutionEnvironment.{name}", ",".join(classpaths).split(","))
+        local = [local_path(name, path) for path in paths]
+        for key in ("spark.driver.extraClassPath", "spark.executor.extraClassPath") if local else ():
+            before = self._configuration.get_string(key, "")
+            self._set_for_spark(name, key, ":".join([before, *local] if before else local))
 
     def _set_for_spark(self, method: str, key: str, value: str) -> None:
         if self._spark is not None:
@@ -281,7 +311,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
             source: A source from ``penstock.datastream.connectors``, or your own ``Source``.
             watermark_strategy: How to extract timestamps and generate watermarks. By default it does neither.
             source_name: The name of the source operator. By default it is the name of its class.
-            type_info: The type of the records.
+            type_info: The type of the records. By default it is the type that the source produces, if it declares one.
             dead_letters: The side output for records that cannot be decoded, each as a ``DeadLetter``. Read it with
                 ``get_side_output``. Without it, such a record fails the job.
 
@@ -301,6 +331,8 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
                 fix="Write tag = OutputTag('broken'), pass dead_letters=tag, and read them with get_side_output(tag).",
             )
         name = source_name or type(source).__name__
+        if type_info is None:
+            type_info = source.produced_type
         stream = self._source(name, SourceSpec("splits", source, source.bounded, dead_letters), type_info)
         # This strategy generates no watermarks and assigns no timestamps, so it needs no operator.
         if watermark_strategy is None or watermark_strategy == WatermarkStrategy.no_watermarks():
@@ -358,7 +390,10 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
         """
         client = self.execute_async(job_name)
         try:
-            return client.result()
+            with self._listeners.hearing_failure("on_job_executed"):
+                result = client.result()
+            self._listeners.executed(result)
+            return result
         except Interrupt as interrupt:
             stop_to_resume(client._job, interrupt)
             # The frame in which the program waited does not help the user.
@@ -380,14 +415,16 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
         if self._launch.inspect is not None:
             self._launch.inspect(name, self._graph, physical, self._configuration)
         self._launch.submitting()
-        client = submit(self, name, physical, job_name)
+        with self._listeners.hearing_failure("on_job_submitted"):
+            client = submit(self, name, physical, job_name)
         self._graph = self._graph.following()
+        self._listeners.submitted(client)
         return client
 
     def get_execution_plan(self) -> str:
-        """Return the plan as JSON: operators, parallelism, chains, levels and partitioning."""
+        """Return the plan as JSON, in Flink's format, with additional fields for chains, levels and types."""
         physical = self._physical()
-        return execution_plan(self._graph, physical)
+        return flink_plan(self._graph, physical)
 
     def _physical(self) -> PhysicalGraph:
         check_values(self._configuration.to_dict())
@@ -399,6 +436,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentDependencies):
             self._job_parameters,
             self._configuration.get(SEGMENT_SIZE),
             self._is_batch(),
+            periodic_watermarks=self._configuration.get(AUTO_WATERMARK_INTERVAL) > 0,
         )
         require_uids(self._graph, self._configuration)
         check_queryable(self._graph, self._configuration.get(QUERYABLE_STATE))

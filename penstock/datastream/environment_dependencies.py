@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
-from penstock.datastream.dependencies import Dependencies, python_archive, python_file, python_requirements
+import re
+from collections.abc import Iterable
+
+from penstock.common.without_effect import note
+from penstock.datastream.dependencies import (
+    Dependencies,
+    cached_file,
+    python_archive,
+    python_file,
+    python_requirements,
+)
+
+_FLINKS_JAR = re.compile(r"(.*/)?(flink-[\w.-]+|kafka-clients-[\w.-]+)\.jar")
+
+
+def without_flinks_jars(method: str, paths: Iterable[str]) -> list[str]:
+    """Return the archives that are not Flink's connectors or formats, which have no use here and need not exist."""
+    kept = []
+    for path in map(str.strip, paths):
+        if _FLINKS_JAR.fullmatch(path):
+            note(f"{method}({path.rpartition('/')[2]})", "connectors and formats are Python packages")
+        elif path:
+            kept.append(path)
+    return kept
 
 
 class EnvironmentDependencies:
@@ -34,6 +57,20 @@ class EnvironmentDependencies:
         """
         archive = python_archive("add_python_archive", archive_path, target_dir or "")
         self._dependencies = self._dependencies.and_those_of(Dependencies(archives=(archive,)))
+
+    def register_cached_file(self, file_path: str, name: str, executable: bool = False) -> None:
+        """Ship a file or a folder to the workers. Functions find it with ``SparkFiles.get(name)``.
+
+        Args:
+            file_path: A local path or ``file:`` URI.
+            name: The name under which functions find it.
+            executable: Whether workers can execute the file.
+
+        Raises:
+            BadSetting: If the path does not exist, or the name is not a plain file name.
+        """
+        cached = cached_file("register_cached_file", file_path, name, executable)
+        self._dependencies = self._dependencies.and_those_of(Dependencies(cached=(cached,)))
 
     def set_python_requirements(self, requirements_file_path: str, requirements_cache_dir: str | None = None) -> None:
         """Install packages when the job starts, and ship them to the workers. pip installs wheels only.

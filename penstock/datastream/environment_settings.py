@@ -113,14 +113,6 @@ class EnvironmentSettings:
         """Return what the job does after a failure."""
         return configured_strategy(self._configuration)
 
-    def is_unaligned_checkpoints_enabled(self) -> bool:
-        """Return False. A barrier closes an epoch's input, so checkpoints are aligned without buffering records."""
-        return False
-
-    def is_force_unaligned_checkpoints(self) -> bool:
-        """Return False; see ``is_unaligned_checkpoints_enabled``."""
-        return False
-
     def set_state_backend(self, state_backend: StateBackend) -> Self:
         """Set where workers keep state while the job runs.
 

@@ -12,3 +12,11 @@ class ExternalizedCheckpointRetention(Enum):
     DELETE_ON_CANCELLATION = 0
     RETAIN_ON_CANCELLATION = 1
     NO_EXTERNALIZED_CHECKPOINTS = 2
+
+
+class ExternalizedCheckpointCleanup(Enum):
+    """The name of ``ExternalizedCheckpointRetention`` in PyFlink 1."""
+
+    DELETE_ON_CANCELLATION = 0
+    RETAIN_ON_CANCELLATION = 1
+    NO_EXTERNALIZED_CHECKPOINTS = 2

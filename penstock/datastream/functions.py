@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Generic, TypeAlias
+from enum import Enum
+from typing import Any, Generic, TypeAlias
 
 from penstock.absent import explain_absent
 from penstock.common.type_parameters import ACC, IN, IN1, IN2, KEY, OUT, T
@@ -344,6 +345,41 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
         """
 
 
+class AsyncFunctionDescriptor:
+    """The arguments of a call of ``AsyncDataStream``."""
+
+    class OutputMode(Enum):
+        """Whether results keep the order of the records."""
+
+        ORDERED = 0
+        UNORDERED = 1
+
+    def __init__(
+        self,
+        async_function: AsyncFunction[Any, Any],
+        timeout: Any,
+        capacity: int,
+        async_retry_strategy: AsyncRetryStrategy,
+        output_mode: OutputMode,
+    ) -> None:
+        self.async_function = async_function
+        self.timeout = timeout
+        self.capacity = capacity
+        self.async_retry_strategy = async_retry_strategy
+        self.output_mode = output_mode
+
+
+class SourceFunction:
+    """Flink's wrapper of a source in Java. ``env.add_source`` refuses it and names its replacement.
+
+    Args:
+        source_func: The Java class.
+    """
+
+    def __init__(self, source_func: object = None) -> None:
+        self.source_func = source_func
+
+
 class SinkFunction(Function, Generic[IN]):
     """A sink that writes each record immediately, at least once.
 
@@ -364,6 +400,7 @@ __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
     "AsyncFunction",
+    "AsyncFunctionDescriptor",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
     "BaseBroadcastProcessFunction",
@@ -395,6 +432,7 @@ __all__ = [
     "ReduceFunction",
     "RuntimeContext",
     "SinkFunction",
+    "SourceFunction",
     "TimerService",
     "WindowFunction",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from enum import Enum
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -11,7 +12,7 @@ from penstock.common.type_parameters import K_co, R, T_co, U, W
 from penstock.common.typeinfo import Types
 from penstock.connectors.sink import Sink
 from penstock.datastream import hints
-from penstock.datastream.aggregations import field_reducer
+from penstock.datastream.aggregations import KeyAndRecord, field_reducer
 from penstock.datastream.checks import check_function, check_process_function
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.functions import (
@@ -23,7 +24,7 @@ from penstock.datastream.sinks import AnySinkFunction, DataStreamSink
 from penstock.datastream.windowed import WindowedStream, count_windows, time_windows
 from penstock.graph.logical import GraphError, Input, Node, Partitioning
 from penstock.runtime.context import FunctionContext
-from penstock.runtime.map_operators import KeyedFilterOperator, KeyedFlatMapOperator, KeyedMapOperator
+from penstock.runtime.map_operators import KeyedFilterOperator, KeyedFlatMapOperator, KeyedMapOperator, MapOperator
 from penstock.runtime.operators import describe
 from penstock.runtime.output_tag import SideOutput
 from penstock.runtime.process_operators import ProcessOperator
@@ -47,13 +48,31 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
     ``stream.key_by(...)`` returns it.
     """
 
+    class AccumulateType(Enum):
+        """The rolling aggregates of a keyed stream."""
+
+        MIN = 1
+        MAX = 2
+        MIN_BY = 3
+        MAX_BY = 4
+        SUM = 5
+
     _map_operator = KeyedMapOperator
     _flat_map_operator = KeyedFlatMapOperator
     _filter_operator = KeyedFilterOperator
 
-    def __init__(self, env: StreamExecutionEnvironment, inputs: list[Input], origin: DataStream[T_co]) -> None:
+    def __init__(
+        self,
+        env: StreamExecutionEnvironment,
+        inputs: list[Input],
+        origin: DataStream[T_co],
+        selector: Callable[[T_co], K_co] | KeySelector[T_co, K_co],
+        key_type: Any = None,
+    ) -> None:
         super().__init__(env, inputs)
         self._origin = origin
+        self._selector = selector
+        self._key_type = key_type
 
     @property
     def _node(self) -> Node:
@@ -152,7 +171,7 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
             size: The length of a window.
             slide: The interval between the starts of two windows. By default windows tumble.
         """
-        return WindowedStream(self, time_windows(size, slide))
+        return WindowedStream(self, time_windows(size, slide, self._env._time_characteristic))
 
     def count_window(self, size: int, slide: int = 0) -> WindowedStream[T_co, K_co, CountWindow]:
         """Group the records of each key into windows of ``size`` records.
@@ -301,6 +320,12 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
 
     def _end(self, name: str, sink: Sink) -> DataStreamSink:
         return self._origin._end(name, sink)
+
+    def _collected(self) -> DataStream[Any]:
+        declared = self._type()
+        parts = [self._key_type or Types.PICKLED_BYTE_ARRAY(), None if isinstance(declared, Hinted) else declared]
+        pairs = Types.ROW([part or Types.PICKLED_BYTE_ARRAY() for part in parts])
+        return self._origin._add("Key By", MapOperator(KeyAndRecord(self._selector)), pairs)
 
     def add_sink(self, sink_func: AnySinkFunction[T_co]) -> DataStreamSink:
         """Write the stream with a function; see ``DataStream.add_sink``.

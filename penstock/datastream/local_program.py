@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import check_values
-from penstock.common.options.program import MAX_PARALLELISM, PARALLELISM
+from penstock.common.options.program import AUTO_WATERMARK_INTERVAL, MAX_PARALLELISM, PARALLELISM
 from penstock.common.options.query import QUERYABLE_STATE
 from penstock.connectors.sink import Sink
 from penstock.datastream.data_stream import DataStream
@@ -54,6 +54,7 @@ def local_program(
         env._job_parameters,
         batch=batch,
         own_modules=own_modules,
+        periodic_watermarks=config.get(AUTO_WATERMARK_INTERVAL) > 0,
     )
     check_queryable(env._graph, config.get(QUERYABLE_STATE))
     return LocalProgram(env._graph, physical, config, batch)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, overload
 from penstock.common.type_parameters import T, T_co
 from penstock.connectors.driver_sinks import CollectSink, PrintSink
 from penstock.connectors.generic_write_ahead import GenericWriteAheadSink
+from penstock.connectors.preprocessing import SupportsPreprocessing
 from penstock.connectors.sink import Sink
 from penstock.connectors.two_phase import TwoPhaseCommitSink
 from penstock.datastream.checks import check_function
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from penstock.spark.types import StructType
     from penstock.spark.writing import ToSpark
 
-AnySinkFunction: TypeAlias = SinkFunction[T] | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Callable[[T], Any]
+AnySinkFunction: TypeAlias = (
+    SinkFunction[T] | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Sink | Callable[[T], Any]
+)
 """The functions that ``add_sink`` accepts."""
 
 
@@ -111,6 +114,10 @@ class WritableStream(ABC, Generic[T_co]):
     def _end(self, name: str, sink: Sink) -> DataStreamSink:
         """Add a sink to the graph."""
 
+    def _collected(self) -> WritableStream[Any]:
+        """Return the stream whose records ``execute_and_collect`` returns."""
+        return self
+
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Print each record in the driver when its epoch completes.
 
@@ -130,6 +137,9 @@ class WritableStream(ABC, Generic[T_co]):
         """
         if not isinstance(sink, Sink):
             raise GraphError(f"sink_to needs a Sink, not {type(sink).__name__}.")
+        if isinstance(sink, SupportsPreprocessing) and (transformer := sink.get_transformer()) is not None:
+            transformed: WritableStream[Any] = transformer.apply(self)
+            return transformed._end(type(sink).__name__, sink)
         return self._end(type(sink).__name__, sink)
 
     def add_sink(self, sink_func: AnySinkFunction[T_co]) -> DataStreamSink:
@@ -140,12 +150,14 @@ class WritableStream(ABC, Generic[T_co]):
         after the checkpoint of the epoch completes.
 
         Args:
-            sink_func: A function of one record, a ``SinkFunction``, a ``TwoPhaseCommitSinkFunction`` or a
-                ``GenericWriteAheadSink``.
+            sink_func: A function of one record, a ``SinkFunction``, a ``TwoPhaseCommitSinkFunction``, a
+                ``FlinkKafkaProducer``, or a ``Sink`` such as a ``GenericWriteAheadSink``.
         """
         if isinstance(sink_func, TwoPhaseCommitSinkFunction):
             return self._end(type(sink_func).__name__, TwoPhaseCommitSink(sink_func))
-        if isinstance(sink_func, GenericWriteAheadSink):
+        if hasattr(sink_func, "to_sink"):
+            sink_func = sink_func.to_sink()
+        if isinstance(sink_func, Sink):
             return self.sink_to(sink_func)
         check_function(sink_func, SinkFunction, "add_sink")
         node = self._env._graph.add(describe(sink_func), inputs=self._inputs, operator=SinkFunctionOperator(sink_func))
@@ -184,7 +196,8 @@ class WritableStream(ABC, Generic[T_co]):
             limit: The number of records after which the job is cancelled.
 
         Returns:
-            A list if ``limit`` is given, otherwise an iterator. Closing the iterator cancels the job.
+            A list if ``limit`` is given, otherwise an iterator. Closing the iterator cancels the job. As in PyFlink, a
+            keyed stream returns Rows of the key and the record.
 
         Example:
             >>> with stream.execute_and_collect() as records:
@@ -192,7 +205,7 @@ class WritableStream(ABC, Generic[T_co]):
             ...         print(record)
         """
         sink = CollectSink()
-        self._end("Collect", sink)
+        self._collected()._end("Collect", sink)
         client = self._env.execute_async(job_execution_name or "collect")
         results: CloseableIterator[T_co] = CloseableIterator(client, sink)
         return results if limit is None else results.take(limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from enum import Enum
 
 from penstock.absent import explain_absent
 from penstock.common.options.checkpoints import CHECKPOINTS_DIRECTORY
@@ -13,6 +14,7 @@ from penstock.common.options.state import (
     STATE_BACKEND,
     TRANSFER_THREADS,
 )
+from penstock.common.tuning import accept
 from penstock.errors import PenstockError
 
 _FRAME_LIMIT = 10 * 1024 * 1024
@@ -92,24 +94,29 @@ class HashMapStateBackend(StateBackend):
         return {STATE_BACKEND.key: "hashmap"}
 
 
+class PredefinedOptions(Enum):
+    """Flink's sets of RocksDB options, which have no effect here."""
+
+    DEFAULT = 0
+    SPINNING_DISK_OPTIMIZED = 1
+    SPINNING_DISK_OPTIMIZED_HIGH_MEM = 2
+    FLASH_SSD_OPTIMIZED = 3
+
+
 class EmbeddedRocksDBStateBackend(StateBackend):
     """Keeps state in RocksDB on local disk, so it can exceed memory. Checkpoints go to ``state.checkpoints.dir``.
 
     Args:
-        enable_incremental_checkpointing: Accepted for PyFlink compatibility. False is not supported, because
-            checkpoints are always incremental.
-
-    Raises:
-        PenstockError: If ``enable_incremental_checkpointing`` is False.
+        enable_incremental_checkpointing: The value that ``is_incremental_checkpoints_enabled`` returns. It has no
+            effect: checkpoints are always incremental.
     """
 
     def __init__(self, enable_incremental_checkpointing: bool | None = None) -> None:
         if enable_incremental_checkpointing is False:
-            raise PenstockError(
-                "Penstock's checkpoints are always incremental: each writes the changes, which are compacted into "
-                "bases in the background.",
-                fix="Remove enable_incremental_checkpointing.",
-            )
+            accept("EmbeddedRocksDBStateBackend(False)")
+        self._incremental = enable_incremental_checkpointing is not False
+        self._predefined = PredefinedOptions.DEFAULT
+        self._options: str | None = None
         self._paths: list[str] = []
         self._threads = TRANSFER_THREADS.default
 
@@ -126,8 +133,34 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         return self._paths or None
 
     def is_incremental_checkpoints_enabled(self) -> bool:
-        """Return True: each checkpoint holds only the changes."""
-        return True
+        """Return False if the program disabled incremental checkpoints. Each checkpoint holds only the changes."""
+        return self._incremental
+
+    def set_predefined_options(self, options: PredefinedOptions) -> None:
+        """Accept the call without effect: RocksDB is tuned for replicas, and settings determine its memory.
+
+        Args:
+            options: The value that the getter returns.
+        """
+        accept("EmbeddedRocksDBStateBackend.set_predefined_options")
+        self._predefined = PredefinedOptions(options)
+
+    def get_predefined_options(self) -> PredefinedOptions:
+        """Return the options that the program set."""
+        return self._predefined
+
+    def set_options(self, options_factory_class_name: str) -> None:
+        """Accept the call without effect: Java classes do not configure RocksDB here.
+
+        Args:
+            options_factory_class_name: The value that the getter returns.
+        """
+        accept("EmbeddedRocksDBStateBackend.set_options")
+        self._options = options_factory_class_name
+
+    def get_options(self) -> str | None:
+        """Return the class name that the program set, or None."""
+        return self._options
 
     def get_number_of_transfer_threads(self) -> int:
         """Return how many files a task fetches concurrently when it builds a replica."""

@@ -15,12 +15,14 @@ from penstock.common.configuration import Configuration
 from penstock.common.console import SECRETS, console
 from penstock.common.interrupts import watch
 from penstock.common.masking import masked_setting
-from penstock.common.options import BadSetting, store_options
+from penstock.common.options import BadSetting, store_options, without_effect
 from penstock.common.options.checkpoints import CHECKPOINTS_DIRECTORY, RECOVERY_PATH, SAVEPOINTS_DIRECTORY
 from penstock.common.options.program import JOB_NAME
 from penstock.common.options.running import MAX_EPOCH_RECORDS, QUIET
 from penstock.common.overridden import Overridden
 from penstock.common.source_locations import calling_location, warn
+from penstock.common.without_effect import note
+from penstock.common.without_effect import report as log_without_effect
 from penstock.connectors.flow_settings import flow_settings
 from penstock.datastream.checks import warn_of_derived_uids, warn_of_missing_sinks
 from penstock.datastream.control_point import open_to_commands, warn_of_other_drivers
@@ -105,6 +107,9 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
     if assignment is not None and env._spark is None:
         limit_cores(env._configuration, slots_needed(physical))
     log_overridden(env, job_name)
+    for key, why in without_effect(env._configuration.key_set()).items():
+        note(key, why)
+    log_without_effect()
     ship(dependencies, env.spark)
     job = Job(env.spark, spec)
     if assignment is not None:

@@ -21,6 +21,7 @@ from penstock.datastream.functions import (
     ReduceFunction,
     WindowFunction,
 )
+from penstock.datastream.time_characteristic import TimeCharacteristic
 from penstock.graph.logical import GraphError
 from penstock.runtime.operators import describe
 from penstock.runtime.output_tag import OutputTag, SideOutput
@@ -28,7 +29,9 @@ from penstock.runtime.windows.assigners import (
     Length,
     MergingWindowAssigner,
     SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
     TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
     WindowAssigner,
 )
 from penstock.runtime.windows.contents import Combiner
@@ -439,8 +442,12 @@ def _named(given: Any) -> str:
     return given.__name__ if isinstance(given, type) else type(given).__name__
 
 
-def time_windows(size: Length, slide: Length | None) -> WindowAssigner[Any, TimeWindow]:
-    """Return the assigner of event-time windows: sliding if ``slide`` is given, otherwise tumbling."""
+def time_windows(
+    size: Length, slide: Length | None, time: TimeCharacteristic = TimeCharacteristic.EventTime
+) -> WindowAssigner[Any, TimeWindow]:
+    """Return the assigner of windows of this time: sliding if ``slide`` is given, otherwise tumbling."""
+    if time is TimeCharacteristic.ProcessingTime:
+        return TumblingProcessingTimeWindows.of(size) if slide is None else SlidingProcessingTimeWindows.of(size, slide)
     return TumblingEventTimeWindows.of(size) if slide is None else SlidingEventTimeWindows.of(size, slide)
 
 

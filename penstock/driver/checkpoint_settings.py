@@ -32,6 +32,7 @@ from penstock.common.options.state import (
 )
 from penstock.common.restart_strategy import RestartStrategies, configured_strategy
 from penstock.common.time import to_millis
+from penstock.common.without_effect import note
 from penstock.driver.epoch_settings import Settings
 from penstock.driver.job_snapshot import CheckpointFacts
 from penstock.driver.restarts import (
@@ -98,7 +99,7 @@ def _standby_replicas(configuration: Configuration, backend: Backend) -> int:
 
 def _driver_settings(configuration: Configuration, backend: Backend) -> Settings:
     """Return the checkpoint settings of a job that uses this backend."""
-    check_max_concurrent(configuration.get(MAX_CONCURRENT_CHECKPOINTS))
+    _accept_concurrent(configuration.get(MAX_CONCURRENT_CHECKPOINTS))
     return Settings(
         backend=backend,
         memory_limit=configuration.get(MAX_STATE_SIZE),
@@ -142,13 +143,9 @@ def retains_checkpoints(configuration: Configuration) -> bool:
     return configuration.get(CHECKPOINT_RETENTION) == "RETAIN_ON_CANCELLATION"
 
 
-def check_max_concurrent(number: int) -> None:
-    if number != 1:
-        raise BadSetting(
-            f"{MAX_CONCURRENT_CHECKPOINTS.key} is {number}, but only 1 is possible: every epoch ends in a checkpoint, "
-            f"and the next epoch builds on it.",
-            fix="Leave it out, or set it to 1.",
-        )
+def _accept_concurrent(number: int) -> None:
+    if number > 1:
+        note(MAX_CONCURRENT_CHECKPOINTS.key, "every epoch ends in a checkpoint, and the next epoch builds on it")
 
 
 def restart_strategy(configuration: Configuration, checkpointing: bool) -> RestartStrategy:

@@ -27,13 +27,16 @@ def vertex_id_of(uid: str) -> str:
 
 
 def parallelism_of(chain: Chain, parallelism: int) -> int:
-    """Return the number of subtasks. For a source it is the job's `parallelism`: Spark chooses how many tasks read."""
-    return chain.parallelism or max(1, parallelism)
+    """Return the number of subtasks.
+
+    For a source it is its own parallelism, otherwise the job's `parallelism`: Spark chooses how many tasks read.
+    """
+    return chain.parallelism or (chain.tasks if chain.own_parallelism else max(1, parallelism))
 
 
 def subtask_of(chain: Chain, task: int, parallelism: int) -> int:
     """Return the subtask that a task counts for. Tasks of a source have numbers of Spark's partitions."""
-    return task if chain.parallelism else task % max(1, parallelism)
+    return task if chain.parallelism else task % parallelism_of(chain, parallelism)
 
 
 def vertices_of(graph: PhysicalGraph, parallelism: int) -> list[tuple[Chain, VertexSnapshot]]:

@@ -16,7 +16,7 @@ from penstock.common.options.program import MOST_KEY_GROUPS, SEGMENT_SIZE
 from penstock.common.typeinfo import PickledBytesTypeInfo
 from penstock.errors import PenstockError
 from penstock.graph.inspect import KEYED_STATE, SUBTASK_IDENTITY, asks_context_for
-from penstock.graph.logical import CUSTOM, FORWARD, KEY, REBALANCE, RESCALE, GraphError, Input, LogicalGraph, Node
+from penstock.graph.logical import CUSTOM, FORWARD, KEY, REBALANCE, GraphError, Input, LogicalGraph, Node
 from penstock.graph.physical import PhysicalGraph
 from penstock.graph.ship import dump_named
 from penstock.runtime.assigning import TimestampsOperator
@@ -36,11 +36,16 @@ def build(
     buffer_bytes: int = SEGMENT_SIZE.default,
     batch: bool = False,
     own_modules: Iterable[str] = (),
+    periodic_watermarks: bool = False,
 ) -> PhysicalGraph:
     """Check the program and split it into chains. Everything that can fail before Spark starts fails here.
 
     `own_modules`: modules whose classes and functions are pickled by value, in addition to `__main__`.
+    `periodic_watermarks`: whether watermarks follow at the end of each epoch.
     """
+    for node in graph.nodes.values():
+        if isinstance(node.operator, TimestampsOperator):
+            node.operator.emit_at_epoch_ends(periodic_watermarks)
     graph.resolve_uids()
     builder = _Builder(graph, parallelism, max_parallelism, chaining, batch, ClassCollector(own_modules))
     return builder.build(dict(job_parameters or {}), buffer_bytes)
@@ -111,6 +116,8 @@ class _Builder:
             level=0,
             parallelism=0,
             max_parallelism=0,
+            tasks=node.parallelism or (1 if reader == "chunks" else self.parallelism),
+            own_parallelism=node.parallelism is not None,
             source_uid=node.uid,
             source_name=node.name,
             source_location=node.location,
@@ -215,9 +222,6 @@ class _Builder:
                     locations=(edge.partitioning.location,),
                 )
             if kind == FORWARD and (before.level == 0 or before.parallelism != parallelism):
-                kind = REBALANCE
-            if kind == RESCALE and before.level == 0:
-                # Only Spark knows the index of a source's partition and their number.
                 kind = REBALANCE
             pickled_key = None
             if kind == KEY:

@@ -118,10 +118,6 @@ class Node:
 
     def set_parallelism(self, parallelism: int) -> None:
         check_positive(parallelism, "parallelism")
-        if self.source is not None:
-            raise GraphError(
-                f"The parallelism of source '{self.name}' cannot be set: Spark runs one task per input partition."
-            )
         self.parallelism = parallelism
 
     def set_max_parallelism(self, max_parallelism: int) -> None:

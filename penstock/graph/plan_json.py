@@ -19,6 +19,22 @@ def execution_plan(logical: LogicalGraph, physical: PhysicalGraph, indent: int |
     return json.dumps(plan_of(logical, physical), indent=indent)
 
 
+def flink_plan(logical: LogicalGraph, physical: PhysicalGraph) -> str:
+    """Return the plan with the values that Flink has in its fields; the others stay."""
+    plan = plan_of(logical, physical)
+    tasks = {chain.id: chain.tasks for chain in physical.chains}
+    for node in plan["nodes"]:
+        prefix = {"Data Source": "Source: ", "Data Sink": "Sink: "}.get(node["pact"], "")
+        node["type"] = f"{prefix}{node['type'].removeprefix(prefix)}"
+        if logical.nodes[node["id"]].description is None:
+            node["contents"] = f"{prefix}{node['contents']}"
+        node["parallelism"] = node["parallelism"] or tasks[node["chain"]]
+        for edge in node.get("predecessors", ()):
+            # Flink writes this for every input.
+            edge["side"] = "second"
+    return json.dumps(plan, indent=2)
+
+
 def plan_of(logical: LogicalGraph, physical: PhysicalGraph) -> dict[str, Any]:
     """Return the plan: `nodes`, each one after its inputs."""
     places: dict[str, tuple[Chain, bool]] = {}

@@ -5,6 +5,7 @@ See docs/query/queryable-state.md.
 ::
 
     QueryableStateClient    client.py, async_client.py    pinned.py; values.py decodes what it gets
+    connect_duckdb          sql.py                        SQL, in the process of the client
     StateServer             server.py                     the program: a state server, and the proxy of its host
     Proxy                   proxy.py                      finds the server of a key; connection.py reaches it
     LaunchedServer          launching.py                  the program as a separate process
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.query.client_types import Change, CheckpointChanges, MapPage, Read
     from penstock.query.pinned import PinnedReads
     from penstock.query.server import StateServer
+    from penstock.query.sql import StateDatabase, connect_duckdb
 
 __all__ = [
     "AsyncQueryableStateClient",
@@ -35,7 +37,9 @@ __all__ = [
     "PinnedReads",
     "QueryableStateClient",
     "Read",
+    "StateDatabase",
     "StateServer",
+    "connect_duckdb",
 ]
 
 _MODULES = {
@@ -46,7 +50,9 @@ _MODULES = {
     "PinnedReads": "pinned",
     "QueryableStateClient": "client",
     "Read": "client_types",
+    "StateDatabase": "sql",
     "StateServer": "server",
+    "connect_duckdb": "sql",
 }
 
 

@@ -366,8 +366,9 @@ class QueryableStateClient:
                 first.
             until: The checkpoint to stop after; none by default.
         """
+        lineage = ""
         while until is None or since is None or since < until:
-            request = Changes(job=job, state=state, since=since, deadline_ms=self._deadline_ms)
+            request = Changes(job=job, state=state, since=since, seen_in=lineage, deadline_ms=self._deadline_ms)
             try:
                 schema, batches = self._connection.stream(request, 10 * 60.0)
             except CheckpointNotReached:
@@ -382,7 +383,7 @@ class QueryableStateClient:
                 for row in batch.column(0).to_pylist()
                 for each in decode_changes(row)
             ]
-            since = int(metadata[CHECKPOINT])
+            since, lineage = int(metadata[CHECKPOINT]), metadata[LINEAGE].decode()
             yield CheckpointChanges(since, metadata[RESET] == b"1", changes)
 
     @contextmanager

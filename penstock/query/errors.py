@@ -80,7 +80,6 @@ class CheckpointNotReached(QueryError):
     """
 
     code = "not-reached"
-    again = True
 
 
 class CheckpointGone(QueryError):
@@ -99,6 +98,7 @@ class NotEnabled(QueryError):
     """
 
     code = "not-enabled"
+    again = True
 
 
 class NotAllowed(QueryError):

@@ -39,6 +39,11 @@ def decoded(key: bytes) -> Any:
         ) from None
 
 
+def declares_kind(state: QueryableState) -> bool:
+    """Return whether the declared type of the keys is enough to check a key. Otherwise stored keys are needed."""
+    return state.key_type in _KINDS
+
+
 def missing(state: QueryableState, key: Any, checkpoint: int, stored: list[bytes]) -> UnknownKey | WrongKeyType:
     """Return the error for a key that has no state. `stored` are some keys that have."""
     kind = key_shape([key]).kind

@@ -262,13 +262,16 @@ class Proxy:
         """Return the checkpoint to read: that of the request, or the newest that all servers have."""
         if request.checkpoint is not None:
             return request.checkpoint
+        until = self._clock() + seconds
         common = self._common(servers, request, seconds)
-        least = request.least_in(common.lineage)
-        if common.newest < least:
-            raise CheckpointNotReached(
-                f"Checkpoint {least} is not complete on all servers: the newest one is {common.newest}.",
-                fix="Wait longer, or ask for an earlier one.",
-            )
+        while common.newest < (least := request.least_in(common.lineage)):
+            if common.ended or self._clock() > until:
+                raise CheckpointNotReached(
+                    f"Checkpoint {least} is not complete on all servers: the newest one is {common.newest}.",
+                    fix="Wait longer, or ask for an earlier one.",
+                )
+            self._sleep(_FIRST_PAUSE_S)
+            common = self._common(servers, request, seconds)
         return common.newest
 
     def _many(self, servers: list[_Registered], request: GetMany, seconds: float) -> bytes:
@@ -303,6 +306,9 @@ class Proxy:
 
     def _stream(self, request: Scan | Changes, seconds: float) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         servers = self._complete(self._of(request.job))
+        if any(each.name == request.state and not each.keyed for each in servers[0].description.states):
+            # Every server has all operator state.
+            servers = servers[:1]
         limit = seconds + _SCAN_S
         if len(servers) == 1:
             return self._streamed(servers[0], request, limit)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.query.errors import BadRequest, CheckpointGone, WrongKind
 from penstock.query.follower import Follower, Readable, runs_of
-from penstock.query.key_checks import decoded, missing
+from penstock.query.key_checks import declares_kind, decoded, missing
 from penstock.query.registry import find_state
 from penstock.query.replica import BlockReplica
 from penstock.query.stored import VALUES, Parts, StoredState
@@ -78,6 +78,8 @@ class Reads:
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
         self._opened: dict[tuple[bytes, str], StoredState] = {}
+        self._samples: dict[str, list[bytes]] = {}
+        """Some keys of each state, which show their type."""
 
     def state(self, readable: Readable, name: str) -> StoredState:
         """Return a keyed state at a checkpoint. Raises UnknownQueryableState, NotEnabled, WrongKind."""
@@ -100,7 +102,7 @@ class Reads:
         state = self.state(readable, name)
         parts = state.get(self._follower, key, window)
         if not parts:
-            raise missing(state.state, decoded(key), state.number, state.some_keys(self._follower))
+            raise missing(state.state, decoded(key), state.number, self._sample(state))
         return parts
 
     def get_many(
@@ -125,12 +127,21 @@ class Reads:
             found.append(parts)
         absent = [key for key, parts in zip(keys, found, strict=True) if not parts]
         if absent:
-            stored = state.some_keys(follower)
+            stored = self._sample(state)
             for key in absent:
                 error = missing(state.state, decoded(key), state.number, stored)
                 if error.code == "wrong-key-type":
                     raise error
         return found
+
+    def _sample(self, state: StoredState) -> list[bytes]:
+        if declares_kind(state.state):
+            return []
+        name = state.state.name
+        # Reading a key group for every key that is missing would take longer than everything else.
+        sample = self._samples.get(name) or state.some_keys(self._follower)
+        self._samples[name] = sample
+        return sample
 
     def entries(self, readable: Readable, name: str, key: bytes, wanted: MapRange, window: bytes = b"") -> Page:
         """Return entries of the map of a key. Raises WrongKind for another kind of state, and the errors of `get`."""

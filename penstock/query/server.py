@@ -49,7 +49,10 @@ class StateServer:
         self._authorities = QUERY_TLS_CA.read(settings)
         self._jobs: dict[str, FollowedJob] = {}
         self.service = QueryService(
-            self._jobs, SERVER_THREADS.read(settings), MAX_RESULT.read(settings), SCAN_TIMEOUT.read(settings)
+            self._jobs,
+            SERVER_THREADS.read(settings) or SERVER_THREADS.default,
+            MAX_RESULT.read(settings),
+            SCAN_TIMEOUT.read(settings),
         )
         self._listener = QueryListener(self.service, settings, SERVER_PORTS.read(settings), self._token)
         self.proxy: Proxy | None = None
@@ -105,7 +108,7 @@ class StateServer:
 
     def _become_proxy(self, descriptions: list[Description]) -> None:
         settings = self._settings
-        proxy = Proxy(self._connected, PROXY_THREADS.read(settings), MAX_RESULT.read(settings))
+        proxy = Proxy(self._connected, PROXY_THREADS.read(settings) or PROXY_THREADS.default, MAX_RESULT.read(settings))
         try:
             self._proxy_listener = QueryListener(proxy, settings, PROXY_PORTS.read(settings), self._token)
         except CannotServeState as error:

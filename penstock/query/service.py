@@ -197,9 +197,11 @@ class QueryService:
     def _changes(self, request: Changes) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         job = self.job(request.job)
         follower, reads = job.reading()
-        if request.since is not None:
-            follower.at(at_least=request.since + 1, deadline=time.monotonic() + request.deadline_ms / 1000)
-        found = reads.changes(request.state, request.since, request.checkpoint)
+        # A number of another lineage says nothing about this one.
+        since = request.since if request.seen_in in ("", job.lineage) else None
+        if since is not None:
+            follower.at(at_least=since + 1, deadline=time.monotonic() + request.deadline_ms / 1000)
+        found = reads.changes(request.state, since, request.checkpoint)
         state = reads.state(follower.at(), request.state).state
         metadata = {
             CHECKPOINT: str(found.checkpoint),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from penstock.common.options import OPTIONS, canonical
+from penstock.common.options import OPTIONS, canonical, without_effect
 from penstock.common.options.service import DRIVER_MEMORY, DRIVER_MEMORY_OF_SPARK, SERVICE_PREFIXES, memory_of_spark
 from penstock.rest.errors import BadRequest
 
@@ -44,7 +44,7 @@ def settings_of_job(given: Mapping[str, str]) -> dict[str, str]:
     if any(key.startswith(_OF_A_CLUSTER) and key not in OPTIONS for key in settings):
         return _without_those_of_flink(settings)
     for key in settings:
-        if key.startswith(SERVICE_PREFIXES):
+        if key.startswith(SERVICE_PREFIXES) and not without_effect([key]):
             raise BadRequest(
                 f"{key} is a setting of the service, so a job cannot set it.",
                 fix="Put it into the configuration file of the service, or pass it to `penstock cluster start -D`.",

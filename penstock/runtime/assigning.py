@@ -15,8 +15,8 @@ from penstock.runtime.watermarks import GREATEST, LEAST
 class TimestampsOperator(Operator):
     """Assigns each record its timestamp, then advances the watermark of the channel that the record arrived on.
 
-    A watermark follows the record that advanced it, so watermarks depend on the records alone and not on epoch
-    boundaries. Upstream watermarks are ignored, except the final one.
+    By default a watermark follows the record that advanced it, so watermarks depend on the records alone and not on
+    epoch boundaries. Upstream watermarks are ignored, except the final one.
 
     In a source's chain, the channels are the splits. Downstream operators detect silent splits themselves, because a
     silent source might have no task. Behind an exchange, a subtask is a single channel with an empty name.
@@ -28,6 +28,8 @@ class TimestampsOperator(Operator):
     def __init__(self, strategy: WatermarkStrategy) -> None:
         super().__init__(strategy.timestamp_assigner)
         self.strategy = strategy
+        self.periodic = False
+        """Whether watermarks follow at the end of the epoch, not right behind each record."""
         self.channels: dict[str, int] = {}
         """The watermark of every channel that had records in this epoch; GREATEST for one that has ended."""
         self.idle = False
@@ -35,6 +37,10 @@ class TimestampsOperator(Operator):
         self._in_source = False
         self._stood: dict[str, int] = {}
         self._active_at = 0
+
+    def emit_at_epoch_ends(self, periodic: bool) -> None:
+        """Set whether watermarks follow at the end of each epoch. Called while the program is built."""
+        self.periodic = periodic
 
     def open(self, context: RuntimeContext, emit: Emit) -> None:
         super().open(context, emit)
@@ -52,6 +58,8 @@ class TimestampsOperator(Operator):
     def begin_epoch(self, epoch: EpochInfo) -> None:
         self.channels = {}
         self._generators: dict[str, WatermarkGenerator] = {}
+        self._latest: dict[str, int] = {}
+        """If periodic: the watermark that each channel reaches at the end of the epoch."""
         self._clock = epoch.timestamp
 
     # Hot path: about 0.5 µs per record around the user's assigner.
@@ -73,7 +81,10 @@ class TimestampsOperator(Operator):
             if delay is not None:
                 watermark = timestamp - delay - 1
                 if watermark > self.channels[channel]:
-                    self._reach(channel, watermark)
+                    if not self.periodic:
+                        self._reach(channel, watermark)
+                    elif watermark > self._latest.get(channel, LEAST):
+                        self._latest[channel] = watermark
             elif self.strategy.generator is not None:
                 self._generators[channel].on_event(value, timestamp, _Output(self, channel))
 
@@ -97,6 +108,9 @@ class TimestampsOperator(Operator):
         self.mark(watermark, channel)
 
     def end_epoch(self) -> None:
+        for channel, watermark in self._latest.items():
+            if self.channels[channel] < watermark:
+                self._reach(channel, watermark)
         for channel, generator in self._generators.items():
             generator.on_periodic_emit(_Output(self, channel))
         timeout = self.strategy.idle_timeout_ms

@@ -277,7 +277,9 @@ class ChainRun:
             case "custom":
                 return CustomExchange(outlet, *self._partitioners[edge.id])
             case "rescale":
-                share = share_of(producer, self.chain.parallelism, len(hops))
+                # A task of a source has the number of Spark's partition.
+                producers = self.chain.parallelism or self.chain.tasks
+                share = share_of(producer % producers, producers, len(hops))
                 return RoundRobinExchange(outlet, share, producer)
         return RoundRobinExchange(outlet, range(len(hops)), producer)
 

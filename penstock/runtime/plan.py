@@ -56,6 +56,8 @@ class Chain:
     parallelism: int
     """Number of subtasks; 0 for a source's chain, because Spark chooses the number of its tasks."""
     max_parallelism: int
+    tasks: int = 0
+    """The most tasks that read a source: its own parallelism, or that of the job. A collection is read by one."""
     own_parallelism: bool = False
     """Whether the user set the parallelism of one of its operators."""
     operators: list[ChainedOperator] = field(default_factory=list)

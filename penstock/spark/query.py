@@ -63,17 +63,22 @@ class EpochQuery:
 
     def read_at_once(self, lineage: OpenLineage) -> DataFrame:
         """Return the complete input as a batch."""
-        return self._joined(open_batch(self._input(lineage, chain, node)) for chain, node in self._source_nodes())
+        return self._joined(
+            _in_few_tasks(chain, open_batch(self._input(lineage, chain, node))) for chain, node in self._source_nodes()
+        )
 
     def _stream(self, lineage: OpenLineage) -> DataFrame:
         last = lineage.driver.last
         return self._joined(
-            open_stream(
-                self._input(lineage, chain, node),
-                records_per_epoch=self._spec.records_per_epoch,
-                # The copy of a collection is made before this driver's first checkpoint.
-                read_before=0 if last is None else last.records.get(node.uid, 0),
-                credits=lineage.credits.path(node.uid),
+            _in_few_tasks(
+                chain,
+                open_stream(
+                    self._input(lineage, chain, node),
+                    records_per_epoch=self._spec.records_per_epoch,
+                    # The copy of a collection is made before this driver's first checkpoint.
+                    read_before=0 if last is None else last.records.get(node.uid, 0),
+                    credits=lineage.credits.path(node.uid),
+                ),
             )
             for chain, node in self._source_nodes()
         )
@@ -84,7 +89,7 @@ class EpochQuery:
             chain=chain,
             origin=node.source.origin,
             place=partial(lineage.inputs.folder, f"source-{node.id}"),
-            parallelism=self._spec.parallelism,
+            parallelism=chain.tasks if chain.own_parallelism else self._spec.parallelism,
             program=self._spec.physical.program,
         )
 
@@ -97,6 +102,11 @@ class EpochQuery:
         chains = self._spec.physical.sources()
         branches = [self._engine.first_chain(chain.id, frame) for chain, frame in zip(chains, frames, strict=True)]
         return reduce(DataFrame.unionAll, branches)
+
+
+def _in_few_tasks(chain: Chain, frame: DataFrame) -> DataFrame:
+    """Return the input of a source in at most as many partitions as its own parallelism, if it has one."""
+    return frame.coalesce(chain.tasks) if chain.own_parallelism else frame
 
 
 class _failures_in_words:

@@ -39,6 +39,11 @@ class Shipment:
             assert includes is not None
             includes.append(folder)
 
+    def add_file(self, path: Path) -> None:
+        """Let workers read a file or folder under its name."""
+        if self._is_new(str(path)):
+            self._context.addFile(str(path), recursive=path.is_dir())
+
     def add_archive(self, uri: str) -> None:
         """Unpack an archive for workers, into the folder that the URI names after `#`."""
         if self._is_new(uri):

@@ -8,7 +8,7 @@ import tempfile
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import BadSetting
-from penstock.common.options.checkpoints import CHECKPOINT_INTERVAL, CHECKPOINTS_DIRECTORY
+from penstock.common.options.checkpoints import CHECKPOINT_INTERVAL, CHECKPOINT_STORAGE, CHECKPOINTS_DIRECTORY
 from penstock.common.options.state import (
     ALLOCATION,
     BACKEND_OPTIONS,
@@ -30,6 +30,8 @@ def backend_settings(config: Configuration) -> tuple[Backend, bool]:
     # A job without checkpoints keeps its state on local disk.
     in_memory = not directory and (bool(config.get(CHECKPOINT_INTERVAL)) or not has_boot_id())
     given = config.get_string(STATE_BACKEND.key, "memory" if in_memory else "filesystem")
+    if config.get(CHECKPOINT_STORAGE) == "jobmanager":
+        given = "memory"
     name, in_driver = backend_name(given)
     if config.contains_key(STATE_BACKEND.key) and not directory and name != "memory":
         raise BadSetting(

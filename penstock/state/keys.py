@@ -20,7 +20,7 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.common.row import Row, RowKind, kind_of, names_of
+from penstock.common.row import Row, RowKind, default_field_names, kind_of, names_of
 from penstock.common.time import Instant
 from penstock.state.located import LocatedError
 from penstock.state.scalars import python_scalar
@@ -90,7 +90,8 @@ def _plain(key: Any) -> Any:
     write = _WRITE.get(kind)
     if write is not None:
         return write(key)
-    if isinstance(key, tuple):
+    if kind is list or isinstance(key, tuple):
+        # As in PyFlink, a selector can return a list.
         return _elements(key)
     scalar = python_scalar(key)
     if scalar is not key:
@@ -98,7 +99,7 @@ def _plain(key: Any) -> Any:
     raise _refusal(key)
 
 
-def _elements(key: tuple[Any, ...]) -> list[Any]:
+def _elements(key: tuple[Any, ...] | list[Any]) -> list[Any]:
     plain: list[Any] = []
     try:
         for element in key:
@@ -168,7 +169,10 @@ def _row(key: Row) -> Ext:
             plain.append(_plain(value))
     except KeyTypeError as error:
         raise error.inside(f"field {_field_name(key, len(plain))} of the Row") from None
-    return Ext(_ROW, _encode((kind_of(key).value, names_of(key), plain)))
+    names = names_of(key)
+    # State of a row type without names has been stored under keys without names.
+    names = None if plain and names == default_field_names(len(plain)) else names
+    return Ext(_ROW, _encode((kind_of(key).value, names, plain)))
 
 
 def _field_name(row: Row, index: int) -> str:

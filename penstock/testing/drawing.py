@@ -24,7 +24,7 @@ class DrawnSource:
             # As on Spark, a copy of the program's object runs.
             self.source: Source = pickle.loads(chain.pickled_source)
             self.source.use_letter_box(LetterBox.of(chain))
-            self.positions = self._logged(self.source.start(parallelism))
+            self.positions = self._logged(self.source.start(chain.tasks if chain.own_parallelism else parallelism))
             """The positions read so far. Set them to continue from elsewhere."""
 
     def draw(self, limit: int | None) -> list[Any]:

@@ -152,13 +152,19 @@ def test_settings_for_the_command_itself_are_not_sent(cluster: Service, program:
 
 
 @pytest.mark.parametrize(
-    "setting", ["web.history=3", "cluster.max-jobs=3", "high-availability=none", "heartbeat.timeout=1 min"]
+    "setting",
+    ["web.history=3", "cluster.max-jobs=3", "high-availability=none", "heartbeat.timeout=1 min"],
 )
 def test_settings_of_the_service_are_refused(cluster: Service, program: str, setting: str) -> None:
     done = call("run", "-d", "-D", setting, program)
     assert (done.exit_code, done.stdout) == (1, "")
     assert "is a setting of the service, so a job cannot set it. Put it into" in done.stderr
     assert cluster.gateway.asked == []
+
+
+def test_settings_of_flinks_processes_are_sent_although_they_have_no_effect(cluster: Service, program: str) -> None:
+    assert call("run", "-d", "-D", "jobmanager.memory.process.size=2g", program).exit_code == 0
+    assert request_to(cluster).configuration == {"jobmanager.memory.process.size": "2g"}
 
 
 def test_json_has_the_id_and_the_cluster(cluster: Service, program: str) -> None:

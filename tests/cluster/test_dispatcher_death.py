@@ -11,6 +11,7 @@ import pytest
 from service import PER_EPOCH, SUMS, Service, wait_for
 
 from penstock.cluster.directory import ClusterDirectory
+from penstock.cluster.launcher import child_environment
 from penstock.cluster.processes import remains
 from penstock.cluster.records import Claim, Records
 
@@ -18,12 +19,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 DISPATCHER = """
 import json, signal, sys
-sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from service import Service
 
-service = Service(Path(sys.argv[2]), **json.loads(sys.argv[3]))
-for program, arguments in json.loads(sys.argv[4]):
+service = Service(Path(sys.argv[1]), **json.loads(sys.argv[2]))
+for program, arguments in json.loads(sys.argv[3]):
     print(service.submit(program, *arguments), flush=True)
 signal.pause()
 """
@@ -38,11 +38,12 @@ def test_jobs_are_adopted_and_a_hung_one_is_replaced_after_the_dispatcher_is_kil
         "cluster__start_timeout": "30 min",
     }
     programs = [(SUMS, [str(tmp_path / "out"), str(1000 * PER_EPOCH), ""]), (SLEEPS, []), (SLEEPS, [])]
-    here = str(Path(__file__).parent)
     dispatcher = subprocess.Popen(
-        [sys.executable, "-c", DISPATCHER, here, str(tmp_path), json.dumps(settings), json.dumps(programs)],
+        [sys.executable, "-c", DISPATCHER, str(tmp_path), json.dumps(settings), json.dumps(programs)],
         stdout=subprocess.PIPE,
         text=True,
+        # It imports modules of the tests.
+        env=child_environment(),
     )
     assert dispatcher.stdout is not None
     jobs = [dispatcher.stdout.readline().strip() for _ in programs]

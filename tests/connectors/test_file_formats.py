@@ -325,7 +325,7 @@ class TestCsv:
         assert len(schema) == 5
         values = [Row(id=1, x=0.5, name="a|b", ok=True, list=[1, 2]), Row(id=2, x=1.0, name=None, ok=False, list=None)]
         found = written(tmp_path, CsvBulkWriters.for_schema(schema), values)
-        assert list(found.values()) == [b"id|x|name|ok|list\n1|0.5|'a|b'|true|1,2\n2|1.0||false|\n"]
+        assert list(found.values()) == [b"id|x|name|ok|list\n1|0.5|'a|b'|true|'1,2'\n2|1.0||false|\n"]
         assert read(CsvReaderFormat.for_schema(schema), tmp_path) == values
         skipping = CsvSchema.builder().add_columns_from(schema).set_column_separator("|").set_skip_first_data_row()
         assert len(read(CsvReaderFormat.for_schema(skipping.build()), stored(tmp_path, b"?\n1|1|a|true|\n"))) == 1

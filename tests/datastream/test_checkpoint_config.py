@@ -51,7 +51,10 @@ class TestCheckpointConfig:
         assert config.get_max_concurrent_checkpoints() == 1
         assert config.get_tolerable_checkpoint_failure_number() == 0
         assert config.is_fail_on_checkpointing_errors()
-        assert config.get_externalized_checkpoint_retention() is None
+        assert (
+            config.get_externalized_checkpoint_retention()
+            is ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+        )
         assert not config.is_externalized_checkpoints_enabled()
         assert not config.is_unaligned_checkpoints_enabled()
         assert not config.is_force_unaligned_checkpoints()
@@ -105,7 +108,6 @@ class TestCheckpointConfig:
     @pytest.mark.parametrize(
         ("key", "value", "message"),
         [
-            ("max_concurrent_checkpoints", 2, "is 2, but only 1 is possible: every epoch ends in a checkpoint"),
             ("mode", "TWICE", "execution.checkpointing.mode is 'TWICE'. Set it to EXACTLY_ONCE or AT_LEAST_ONCE"),
             ("tolerable_failed_checkpoints", "some", "is 'some'. Set it to an integer"),
             ("min_pause", "soon", "is 'soon'. Set it to a duration"),
@@ -119,8 +121,8 @@ class TestCheckpointConfig:
 
     def test_a_call_with_an_invalid_value_is_refused(self, env: StreamExecutionEnvironment) -> None:
         config = env.get_checkpoint_config()
-        with pytest.raises(BadSetting, match="max-concurrent-checkpoints is 3"):
-            config.set_max_concurrent_checkpoints(3)
+        with pytest.raises(BadSetting, match="at least 1, but is 0"):
+            config.set_max_concurrent_checkpoints(0)
         with pytest.raises(BadSetting, match="must not be negative"):
             config.set_tolerable_checkpoint_failure_number(-1)
         with pytest.raises(BadSetting, match="interval must be at least 1 ms, but is 0 ms"):

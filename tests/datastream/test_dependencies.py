@@ -50,7 +50,7 @@ class TestOfAProgram:
         env.add_python_archive(archive, "words")
         env.set_python_requirements("/etc/hosts")
         env.set_python_requirements(requirements, str(tmp_path))
-        assert env._dependencies == (
+        assert env._dependencies == Dependencies(
             (module, str(tmp_path)),
             (Archive(archive, "data.zip"), Archive(archive, "words")),
             Requirements(requirements, str(tmp_path)),
@@ -103,7 +103,7 @@ class TestOfTheSettings:
             "python.archives": f"{archive}#words,{archive}",
             "python.requirements": f"{requirements}#{tmp_path}",
         }
-        assert configured_dependencies(Configuration.from_dict(settings)) == (
+        assert configured_dependencies(Configuration.from_dict(settings)) == Dependencies(
             (first, second),
             (Archive(archive, "words"), Archive(archive, "data.tar.gz")),
             Requirements(requirements, str(tmp_path)),

@@ -52,7 +52,7 @@ VALUES = [
     (Types.LIST(Types.LIST(Types.INT())), [[[1], None, []]]),
     (Types.MAP(Types.STRING(), Types.LIST(Types.LONG())), [{"a": [1], "b": None}]),
     (Types.TUPLE([Types.STRING(), Types.TUPLE([Types.INT(), NAMED])]), [("a", (1, Row(id=1, name=None)))]),
-    (Types.ROW([Types.LONG(), NAMED]), [Row(None, Row(id=1, name="a")), Row(1, None)]),
+    (Types.ROW([Types.LONG(), NAMED]), [Row(f0=None, f1=Row(id=1, name="a")), Row(f0=1, f1=None)]),
     (NAMED, [Row(id=None, name=None), Row.of_kind(RowKind.DELETE, id=1, name="a")]),
     (Types.LIST(Order), [[Order(1, LONG), None]]),
     (Types.PICKLED_BYTE_ARRAY(), [None, {1, "a"}, 1j]),

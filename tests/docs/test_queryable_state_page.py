@@ -1,8 +1,11 @@
 """The examples of docs/query/queryable-state.md form one program, and it runs."""
 
+import asyncio
+import json
 import re
 import socket
 from pathlib import Path
+from typing import Any
 
 from penstock.query import errors
 
@@ -10,8 +13,24 @@ PAGE = Path(__file__).parents[2] / "docs" / "query" / "queryable-state.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
+async def get(app: Any, path: str) -> tuple[int, Any]:
+    """Return the status and the content that an ASGI application answers with."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b""}
+    async with app.router.lifespan_context(app):
+        await app(scope, receive, send)
+    return sent[0]["status"], json.loads(sent[1]["body"])
+
+
 def test_examples_of_the_queryable_state_page_run(tmp_path: Path) -> None:
-    assert len([block for block in BLOCKS if "assert " in block]) == len(BLOCKS) - 2
+    assert len([block for block in BLOCKS if "assert " in block]) == len(BLOCKS) - 3
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         port, server_port = one.getsockname()[1], other.getsockname()[1]
     token_file = str(tmp_path / "token")
@@ -20,14 +39,21 @@ def test_examples_of_the_queryable_state_page_run(tmp_path: Path) -> None:
         "queryable-state.server.ports": str(server_port),
         "queryable-state.auth.token-file": token_file,
     }
-    names = {"__name__": "queryable_state_page", "settings": settings, "port": port, "token_file": token_file}
+    names: dict[str, Any] = {
+        "__name__": "queryable_state_page",
+        "settings": settings,
+        "port": port,
+        "token_file": token_file,
+    }
     try:
         for block in BLOCKS:
             exec(compile(block, str(PAGE), "exec"), names)
+        assert asyncio.run(get(names["app"], "/totals/ann")) == (200, {"total": 117, "checkpoint": 3})
+        assert asyncio.run(get(names["app"], "/totals/eve")) == (404, {"error": "no orders"})
     finally:
         for each in ("client", "server", "job"):
             if each in names:
-                names[each].close()  # type: ignore[attr-defined]
+                names[each].close()
 
 
 def test_the_page_lists_every_error() -> None:

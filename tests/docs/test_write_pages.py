@@ -11,7 +11,7 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {
-    "migrate/pyflink": 3,
+    "migrate/pyflink": 4,
     "write/async-io": 2,
     "write/batch": 2,
     "write/event-time": 2,

@@ -296,9 +296,11 @@ class TestParallelism:
         with pytest.raises(GraphError, match="must be an int of at least 1"):
             env.from_collection([1]).map(identity).set_parallelism(number)
 
-    def test_the_parallelism_of_a_source_cannot_be_set(self, env):
-        with pytest.raises(GraphError, match="source 'Collection' cannot be set"):
-            env.from_collection([1]).set_parallelism(2)
+    def test_the_parallelism_of_a_source_limits_its_tasks_and_no_operator_after_it(self, env):
+        env.from_collection([1]).set_parallelism(2).map(identity).rebalance().map(identity)
+        source, after = build(env._graph, 3).chains
+        assert (source.tasks, source.own_parallelism, len(source.operators)) == (2, True, 1)
+        assert (after.parallelism, after.own_parallelism) == (3, False)
 
 
 def asking_for(getter):

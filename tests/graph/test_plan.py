@@ -8,6 +8,7 @@ import pytest
 from penstock.common import Types
 from penstock.datastream import CoMapFunction, OutputTag, StreamExecutionEnvironment
 from penstock.graph.picture import picture
+from penstock.graph.plan_json import plan_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -30,7 +31,7 @@ def plan():
     counted = plus.union(letters).key_by(lambda value: value).process(lambda value, ctx: [value]).name("count")
     counted.get_side_output(OutputTag("odd")).print().name("odd ones")
     plus.connect(counted).map(Both()).name("both").slot_sharing_group("heavy").set_parallelism(2).print().name("all")
-    return json.loads(env.get_execution_plan())
+    return json.loads(json.dumps(plan_of(env._graph, env._physical())))
 
 
 def by_name(plan):

@@ -10,11 +10,11 @@ from penstock.query.server import StateServer
 
 @pytest.fixture
 def make_job(tmp_path):
-    """`make_job(name)` starts a job."""
+    """`make_job(name, settings)` starts a job."""
     made = []
 
-    def make(name):
-        made.append(Job(tmp_path / name))
+    def make(name, settings=None):
+        made.append(Job(tmp_path / name, settings))
         return made[-1]
 
     yield make

@@ -105,10 +105,10 @@ def free_ports(count):
 class Job:
     """A job with all kinds of state, whose checkpoints are where a driver on Spark puts them."""
 
-    def __init__(self, root):
+    def __init__(self, root, settings=None):
         self.root = LocalStorage(root)
         lineages = Lineages(self.root)
-        self.harness = every_kind(storage=lineages.storage_of(lineages.current()))
+        self.harness = every_kind(storage=lineages.storage_of(lineages.current()), settings=settings)
 
     def run(self, *records):
         self.harness.push(*records).epoch()

@@ -1,5 +1,6 @@
 """A state server in a separate process."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -7,9 +8,11 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from penstock.checkpoint.manifest import manifest_name
 from penstock.cli.main import app
 from penstock.common.configuration import Configuration
 from penstock.datastream.state_serving import serve_state
+from penstock.driver.epoch_settings import Settings
 from penstock.query.errors import UnknownJob, Unreachable
 from penstock.query.launching import Launch, LaunchedServer
 
@@ -39,6 +42,38 @@ def test_a_server_process_serves_a_job_and_ends_some_time_after_it(job, settings
         server.process.wait()
 
 
+def test_a_server_that_was_stopped_for_100_epochs_catches_up_and_shows_nothing_uncommitted(make_job, settings, client):
+    job = make_job("job", Settings(base_bytes=1, asynchronous=False))
+    storage = job.harness.storage
+    job.run(("ann", 1))
+    stale = storage.read(manifest_name(1))
+    launch = Launch(job_id="the-id", job_name="job", root=job.root.where, settings=settings)
+    server = LaunchedServer(launch)
+    try:
+        await_value(client, "job", 1)
+        server.process.send_signal(signal.SIGSTOP)
+        pinned = storage.list("pins/")
+        # The job stops respecting the pin, as it does when the server has given no sign of life for a minute.
+        for name in pinned:
+            storage.delete(name)
+        for number in range(2, 103):
+            job.run(("ann", number), (f"k{number % 5}", number))
+        assert not storage.exists(manifest_name(1))
+        # A driver that was stopped as well takes the free number again.
+        storage.publish(manifest_name(1), stale)
+        server.process.send_signal(signal.SIGCONT)
+        assert client.read("job", "the value", "ann", at_least=102) == (102, 102)
+        assert client.get_many("job", "the value", [f"k{i}" for i in range(5)]) == {
+            f"k{number % 5}": number for number in range(98, 103)
+        }
+        assert client.describe("job").oldest == 102
+        first = next(client.subscribe("job", "the value", since=1))
+        assert (first.checkpoint, first.reset) == (102, True)
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
 def test_no_server_starts_if_queryable_state_is_disabled(job):
     serve_state("id", "name", job.root, Configuration())()
 
@@ -50,18 +85,25 @@ def test_a_job_whose_checkpoints_are_in_memory_is_told_that_it_is_not_served(cap
     assert "The state of job 'name' is not served" in caplog.text
 
 
-def test_the_command_serves_a_job_from_its_directory(job, settings, client):
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_command_serves_a_job_from_its_directory(job, settings, client, as_json):
     job.run(("ann", 3))
     options = [part for key, value in settings.items() for part in ("-D", f"{key}={value}")]
     command = [sys.executable, "-m", "penstock.cli.main", "state-server", job.root.where, *options]
+    command += ["--json"] * as_json
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         await_value(client, "job", 3)
         process.send_signal(signal.SIGINT)
         printed, _ = process.communicate(timeout=30)
-        first, last = printed.splitlines()
-        assert first.startswith(f"Serving {job.root.where} on grpc://127.0.0.1:")
-        assert last == "Stopped."
+        if as_json:
+            found = json.loads(printed)
+            assert found["directory"] == job.root.where
+            assert found["address"].startswith("grpc://127.0.0.1:")
+        else:
+            first, last = printed.splitlines()
+            assert first.startswith(f"Serving {job.root.where} on grpc://127.0.0.1:")
+            assert last == "Stopped."
         assert process.returncode == 0
     finally:
         process.kill()

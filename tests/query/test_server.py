@@ -62,8 +62,8 @@ def test_each_mistake_has_an_error_of_its_own(job, serve, settings, connect):
             client.get("id0", "the value", "bob")
         with pytest.raises(WrongKeyType, match="of type str, but 1 is of type int"):
             client.get("id0", "the value", 1)
-        with pytest.raises(WrongKeyType, match=r"Use a tuple"):
-            client.get("id0", "the value", [1])
+        with pytest.raises(WrongKeyType, match=r"Use a sorted tuple"):
+            client.get("id0", "the value", {1})
         with pytest.raises(WrongKeyType, match="not of the type passed"):
             client.get("id0", "the value", "ann", key_type=Types.LONG())
         with pytest.raises(CheckpointNotReached, match="Checkpoint 2 is not complete"):
@@ -141,7 +141,8 @@ def test_a_scan_streams_all_rows(job, serve, client):
 
 def test_subscribe_yields_the_changes_of_each_checkpoint_once_and_in_order(job, serve, client):
     job.run(("ann", 3), ("bob", 1))
-    serve(job)
+    # More than the job completes: a slow subscriber would get a reset.
+    serve(job, **{"queryable-state.retained-checkpoints": "100"})
     got, states = [], []
 
     def follow():
@@ -261,6 +262,8 @@ def test_a_server_follows_a_job_into_its_next_lineage(job, serve, client, tmp_pa
     job.run(("ann", 4))
     server = serve(job)
     assert client.read("id0", "the value", "ann") == (4, 2)
+    changes = client.subscribe("id0", "the value")
+    assert next(changes).checkpoint == 2
     lineages = Lineages(job.root)
     lineages.end(lineages.current(), last=2, retain=True)
     job.harness = every_kind(storage=lineages.storage_of(lineages.current()))
@@ -271,6 +274,9 @@ def test_a_server_follows_a_job_into_its_next_lineage(job, serve, client, tmp_pa
         threading.Event().wait(0.01)
     # The number is smaller, but of another lineage.
     assert client.read("id0", "the value", "ann") == (70, 1)
+    following = next(changes)
+    assert (following.checkpoint, following.reset) == (1, True)
+    assert [(change.key, change.value) for change in following.changes] == [("ann", 70)]
 
 
 def test_a_server_does_not_need_the_job(job, serve, client):

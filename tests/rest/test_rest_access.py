@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from http_service import OPEN, Service, multipart, served
 
 from penstock.common.addresses import is_loopback
 from penstock.rest.access import AccessControl, AccessRules
+from penstock.rest.audit import AuditLog
 
 CANCEL = f"/jobs/{JOB}?mode=cancel"
 YARN_CANCEL = f"/jobs/{JOB}/yarn-cancel"
@@ -277,6 +280,37 @@ def test_refused_actions_do_not_flood_the_audit_log(tmp_path: Path) -> None:
             assert service.ask("POST", "/jars/upload", headers={"Authorization": ""}).status == 401
         seconds = int(time.monotonic() - began) + 2
         assert 20 <= len(service.audit()) <= 20 * seconds
+
+
+def test_refused_actions_are_logged_again_in_the_next_second(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    clock = SimpleNamespace(now=100.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr("penstock.rest.access.time", clock)
+    audit = AuditLog(tmp_path / "audit.log", 1 << 20, 1)
+
+    async def never(*arguments: Any) -> None:
+        raise AssertionError("the request was not refused")
+
+    async def ignore(message: Any) -> None:
+        pass
+
+    guarded = AccessControl(never, AccessRules({}, "t" * 40), audit)
+    scope = {"type": "http", "method": "POST", "path": "/jars/upload", "headers": [(b"host", b"localhost")]}
+    for clock.now, lines in ((100.0, 20), (100.9, 20), (101.0, 40), (105.0, 60)):
+        for _ in range(30):
+            asyncio.run(guarded(scope, never, ignore))
+        assert len((tmp_path / "audit.log").read_text().splitlines()) == lines
+    audit.close()
+
+
+@pytest.mark.parametrize("mark", [(b"cookie", b"a=b"), (b"referer", b"http://localhost"), (b"sec-fetch-mode", b"cors")])
+@pytest.mark.parametrize("agent", [b"Mozilla/5.0", b"another"])
+def test_a_browser_is_recognized_by_any_of_its_headers_in_any_order(mark: tuple[bytes, bytes], agent: bytes) -> None:
+    rules = AccessRules({}, "")
+    headers = [(b"host", b"localhost"), mark, (b"user-agent", agent), (b"content-type", b"text/plain")]
+    for given in permutations(headers):
+        refusal = rules.refusal({"type": "http", "method": "POST", "path": "/jars/upload", "headers": list(given)})
+        assert refusal is not None
+        assert refusal.status == 403
 
 
 def test_actions_are_audited_with_peer_job_and_outcome(tmp_path: Path) -> None:

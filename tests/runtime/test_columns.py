@@ -142,5 +142,5 @@ def test_buffered_rows_are_sent_before_columns() -> None:
 def test_an_invalid_key_blames_the_selector() -> None:
     exchange: Exchange = key_exchange(lambda row: row.tags, [])
     with pytest.raises(Blamed) as raised:
-        exchange.process_many(RowBatch(pa.record_batch({"tags": [["x"]]})))
+        exchange.process_many(RowBatch(pa.record_batch({"tags": [{"a": "x"}]})))
     assert raised.value.party.name == "key selector"

@@ -67,7 +67,7 @@ def test_a_record_is_sent_with_the_content_it_was_emitted_with(make, checked):
 @pytest.mark.parametrize(
     ("declared", "values"),
     [
-        (Types.ROW([Types.STRING(), Types.LONG()]), [Row("a", 1), Row("b", None)]),
+        (Types.ROW([Types.STRING(), Types.LONG()]), [Row(f0="a", f1=1), Row(f0="b", f1=None)]),
         (Types.TUPLE([Types.STRING(), Types.LONG()]), [("a", 1), ("b", 2)]),
         (Types.BIG_INT(), [1, 2**80]),
         (Types.LONG(), [1, -(2**63)]),

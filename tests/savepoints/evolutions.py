@@ -427,7 +427,7 @@ ALLOWED: dict[str, tuple[Any, Any, Any, Any]] = {
         Types.ROW([Types.INT()]),
         Row(1),
         Types.ROW([Types.DOUBLE(), Types.STRING()]),
-        Row(1.0, None),
+        Row(f0=1.0, f1=None),
     ),
     "byte to short": (Types.BYTE(), 7, Types.SHORT(), 7),
     "int to long": (Types.INT(), 7, Types.LONG(), 7),

@@ -1,6 +1,6 @@
 """One instance of each stored structure with every field set, to compare with the formats on disk."""
 
-from penstock.checkpoint.manifest import BaseHandle, Committable, Manifest, OperatorSnapshot, Version
+from penstock.checkpoint.manifest import BaseHandle, Committable, Manifest, OperatorSnapshot, StateAddress, Version
 from penstock.connectors.files.part_files import Chunk, FinishedPart, Part, Prepared
 from penstock.connectors.write_ahead import Piece
 from penstock.runtime.event_time import ChannelTime, OperatorTime
@@ -60,6 +60,7 @@ MANIFEST = Manifest(
     claimed=("savepoint-1", "/savepoints/savepoint-1"),
     rescaled={"count": (2, 4)},
     blocks={"count": Blocks(max_parallelism=128, count=16)},
+    queryable={"counts": StateAddress(uid="count", state="n")},
 )
 
 METADATA = Metadata(

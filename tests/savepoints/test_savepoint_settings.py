@@ -53,8 +53,8 @@ class TestRestoreSettings:
         assert "secret" not in settings.storage.where
 
     def test_an_unknown_claim_mode_is_refused(self):
-        with pytest.raises(BadSetting, match=r"claim-mode is 'LEGACY'.*CLAIM or NO_CLAIM"):
-            restore_settings(configuration(execution_state__recovery_claim__mode="LEGACY"))
+        with pytest.raises(BadSetting, match=r"claim-mode is 'SHARED'.*CLAIM or NO_CLAIM"):
+            restore_settings(configuration(execution_state__recovery_claim__mode="SHARED"))
 
 
 class TestTheDirectory:

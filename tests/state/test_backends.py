@@ -16,7 +16,6 @@ from penstock.datastream import (
     RocksDBStateBackend,
     StreamExecutionEnvironment,
 )
-from penstock.errors import PenstockError
 from penstock.state.backend_settings import backend_settings
 from penstock.state.backends import Allocation, Backend, EngineFactory, ReplicaStore, replica_directory
 from penstock.state.blocks import Blocks
@@ -119,9 +118,10 @@ class TestBackendSelection:
         assert found.directories == ["/var/rocks"]
         assert found.options["rocksdb.timer-service.factory"] == "HEAP"
 
-    def test_disabling_incremental_snapshots_is_rejected_with_the_reason(self):
-        with pytest.raises(PenstockError, match="always incremental"):
-            RocksDBStateBackend("file:///tmp/x", False)
+    def test_disabling_incremental_snapshots_changes_no_setting(self):
+        one, other = (RocksDBStateBackend("file:///tmp/x", incremental) for incremental in (False, True))
+        assert one.settings() == other.settings()
+        assert (one.is_incremental_checkpoints_enabled(), other.is_incremental_checkpoints_enabled()) == (False, True)
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def containers(typed: Any) -> Any:
         (Types.OBJECT_ARRAY(spec), st.lists(nullable, max_size=4)),
         (Types.MAP(Types.STRING(), spec), st.dictionaries(st.text(), nullable, max_size=4)),
         (Types.TUPLE([spec, Types.LONG()]), st.tuples(values, longs)),
-        (Types.ROW([Types.LONG(), spec]), st.builds(Row, st.none() | longs, nullable)),
+        (Types.ROW([Types.LONG(), spec]), st.builds(lambda a, b: Row(f0=a, f1=b), st.none() | longs, nullable)),
         (
             Types.ROW_NAMED(["id", "of"], [int, spec]),
             st.builds(lambda a, b: Row(id=a, of=b), longs, nullable),
@@ -385,7 +385,9 @@ def test_exact_is_set_only_for_types_that_need_no_check():
         (Line, Line(np.str_("a"), Decimal(1), np.int32(1)), Line("a", Decimal(1), 1)),
         (Event, Event(np.int64(1), {"a"}), Event(1, frozenset("a"))),
         (Address, {"number": np.int64(1)}, {"number": 1}),
-        (Types.ROW([int, str]), (1, "a"), Row(1, "a")),
+        (Types.ROW([int, str]), (1, "a"), Row(f0=1, f1="a")),
+        (Types.ROW([int, str]), Row(1, "a"), Row(f0=1, f1="a")),
+        (Types.ROW([int, str]), Row(f1="a", f0=1), Row(f0=1, f1="a")),
         (Types.ROW_NAMED(["a", "b"], [int, str]), Row(1, "a"), Row(a=1, b="a")),
         (Types.ROW_NAMED(["a", "b"], [int, str]), Row(b="a", a=np.int64(1)), Row(a=1, b="a")),
         (Types.ROW_NAMED(["a", "b"], [int, str]), {"b": "a"}, Row(a=None, b="a")),
@@ -424,7 +426,7 @@ def test_a_row_keeps_its_kind():
 @pytest.mark.parametrize(
     ("spec", "value"),
     [
-        (Types.MAP(Types.ROW([int, str]), int), {Row(1, "a"): 1, Row(2, None): 2}),
+        (Types.MAP(Types.ROW([int, str]), int), {Row(f0=1, f1="a"): 1, Row(f0=2, f1=None): 2}),
         (Types.MAP(Types.BIG_INT(), int), {1: 1, 2**100: 2}),
         (dict[frozenset[str], int], {frozenset("ab"): 1}),
         (dict[Event, set[str]], {Event(1, frozenset("ab")): {"c"}}),

@@ -450,7 +450,7 @@ class TestKeys:
         assert type(keys[1][0]) is float
 
     @pytest.mark.parametrize("backend", BACKENDS)
-    @pytest.mark.parametrize(("key", "advice"), [([1], "tuple"), ({"id": 1}, "lambda r: r"), ({1}, "sorted tuple")])
+    @pytest.mark.parametrize(("key", "advice"), [({"id": 1}, "lambda r: r"), ({1}, "sorted tuple")])
     def test_mutable_keys_are_refused_with_advice(self, key, advice, backend):
         with keyed_harness(Count(), key=lambda value: value, backend=backend) as job:
             with pytest.raises(

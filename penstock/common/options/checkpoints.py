@@ -49,6 +49,13 @@ CHECKPOINT_RETENTION = option(
     "NO_EXTERNALIZED_CHECKPOINTS",
     "`RETAIN_ON_CANCELLATION` keeps the checkpoints after the job has ended; also `DELETE_ON_CANCELLATION`.",
 )
+CHECKPOINT_STORAGE = optional(
+    "execution.checkpointing.storage",
+    Choice("filesystem", "jobmanager"),
+    "`filesystem` if `state.checkpoints.dir` is set",
+    "`jobmanager` keeps checkpoints and state in memory, even if a directory is set.",
+    aliases=("state.checkpoint-storage",),
+)
 RETAINED_CHECKPOINTS = option(
     "execution.checkpointing.num-retained",
     Whole(1),
@@ -75,7 +82,7 @@ CHECKPOINTS_DIRECTORY = option(
     Text(),
     "",
     "Checkpoint directory: a path, or a URI such as `s3://bucket/path`.",
-    aliases=("execution.checkpointing.dir", "state.checkpoint.dir"),
+    aliases=("execution.checkpointing.dir", "state.checkpoint.dir", "state.backend.fs.checkpointdir"),
     default_text="none",
 )
 STORE_OPTIONS = "state.checkpoints.fs."
@@ -93,7 +100,7 @@ SAVEPOINTS_DIRECTORY = option(
     Text(),
     "",
     "Default directory for savepoints.",
-    aliases=("execution.checkpointing.savepoint-dir", "state.savepoint.dir"),
+    aliases=("execution.checkpointing.savepoint-dir", "state.savepoint.dir", "savepoints.state.backend.fs.dir"),
     default_text="none",
 )
 RECOVERY_PATH = option(
@@ -106,7 +113,7 @@ RECOVERY_PATH = option(
 )
 CLAIM_MODE = option(
     "execution.state-recovery.claim-mode",
-    Choice("CLAIM", "NO_CLAIM"),
+    Choice("CLAIM", "NO_CLAIM", also={"LEGACY": "NO_CLAIM"}),
     "NO_CLAIM",
     "`CLAIM`: the job owns the savepoint it starts from, and removes it after its own first checkpoint.",
     aliases=("execution.savepoint-restore-mode",),

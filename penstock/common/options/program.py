@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.common.options.definition import option, optional
-from penstock.common.setting_types import Choice, Size, Text, Truth, Whole
+from penstock.common.setting_types import Choice, Length, Size, Text, Truth, Whole
 
 MOST_KEY_GROUPS = 1 << 15
 """Flink's limit, for subtasks as well: a key group takes two bytes, the first two of every state entry."""
@@ -30,10 +30,21 @@ RUNTIME_MODE = option(
     "`STREAMING`, `BATCH` (emit final results only) or `AUTOMATIC`.",
 )
 OPERATOR_CHAINING = option(
-    "pipeline.operator-chaining.enabled", Truth(), "true", "Whether to fuse operators into chains."
+    "pipeline.operator-chaining.enabled",
+    Truth(),
+    "true",
+    "Whether to fuse operators into chains.",
+    aliases=("pipeline.operator-chaining",),
 )
 AUTO_GENERATE_UIDS = option(
     "pipeline.auto-generate-uids", Truth(), "true", "`false`: reject programs that have an operator without a uid."
+)
+AUTO_WATERMARK_INTERVAL = option(
+    "pipeline.auto-watermark-interval",
+    Length(),
+    "0 ms",
+    "When watermarks follow the records. `0 ms`: right behind each record that advances event time. Longer: at the "
+    "end of each epoch, as in Flink; the length has no other effect.",
 )
 SEGMENT_SIZE = option("taskmanager.memory.segment-size", Size(1, 1 << 30), "32768", "Target size of a buffer in bytes.")
 PYTHON_EXECUTABLE = option(

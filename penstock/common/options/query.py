@@ -35,27 +35,33 @@ PROXY_PORTS = option(
     "9069",
     "Ports for the proxy of a host, of which the first free one is taken: a port, a range, or a list of both. 0 takes "
     "any free port.",
+    aliases=("query.proxy.ports",),
 )
 SERVER_PORTS = option(
     "queryable-state.server.ports",
     Ports(),
     "9067-9068,9070-9166",
     "Ports for state servers, of which each takes the first free one.",
+    aliases=("query.server.ports",),
 )
 QUERY_ADDRESS = option(
     "queryable-state.bind-address", Text(), "127.0.0.1", "Address that the proxy and state servers listen on."
 )
 PROXY_THREADS = option(
     "queryable-state.proxy.query-threads",
-    Whole(1, 10_000),
+    Whole(0, 10_000),
     "64",
-    "Number of requests that a proxy forwards at the same time. More wait for a second, then fail.",
+    "Number of requests that a proxy forwards at the same time. More wait for a second, then fail. 0 means the "
+    "default, as in Flink.",
+    aliases=("query.proxy.query-threads",),
 )
 SERVER_THREADS = option(
     "queryable-state.server.query-threads",
-    Whole(1, 10_000),
+    Whole(0, 10_000),
     "32",
-    "Number of reads that a state server executes at the same time. More wait for a second, then fail.",
+    "Number of reads that a state server executes at the same time. More wait for a second, then fail. 0 means the "
+    "default, as in Flink.",
+    aliases=("query.server.query-threads",),
 )
 QUERY_TOKEN_FILE = option(
     "queryable-state.auth.token-file",

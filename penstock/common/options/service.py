@@ -22,7 +22,11 @@ MAX_STARTS = option(
     "cluster.max-concurrent-starts", Whole(1), "2", "Maximum number of JobManagers that start at the same time."
 )
 DRIVER_MEMORY = option(
-    "jobmanager.memory.heap.size", Size(), "1 gb", "Heap of the JVM of each JobManager, unless the job sets its own."
+    "jobmanager.memory.heap.size",
+    Size(),
+    "1 gb",
+    "Heap of the JVM of each JobManager, unless the job sets its own.",
+    aliases=("jobmanager.heap.size",),
 )
 DRIVER_MEMORY_OF_SPARK = "spark.driver.memory"
 
@@ -32,7 +36,13 @@ def memory_of_spark(size: int) -> str:
     return f"{size >> 20}m"
 
 
-HISTORY_SIZE = option("web.history", Whole(0), "100", "Maximum number of ended jobs that the service remembers.")
+HISTORY_SIZE = option(
+    "web.history",
+    Whole(0),
+    "100",
+    "Maximum number of ended jobs that the service remembers.",
+    aliases=("jobmanager.web.history",),
+)
 HISTORY_AGE = option("cluster.history.max-age", Length(), "7 d", "How long the service remembers an ended job.")
 START_TIMEOUT = option(
     "cluster.start-timeout", Length(1), "2 min", "Time for a JobManager to start, after which the attempt is lost."
@@ -54,8 +64,20 @@ REST_ADDRESS = option(
     "that service.",
     default_text="127.0.0.1, once a cluster runs on this host",
 )
-REST_PORT = option("rest.port", Whole(0, 65535), "8081", "Port of the REST interface. 0 takes any free port.")
-REST_BIND_ADDRESS = option("rest.bind-address", Text(), "127.0.0.1", "Address that the service listens on.")
+REST_PORT = option(
+    "rest.port",
+    Whole(0, 65535),
+    "8081",
+    "Port of the REST interface. 0 takes any free port.",
+    aliases=("web.port", "jobmanager.web.port"),
+)
+REST_BIND_ADDRESS = option(
+    "rest.bind-address",
+    Text(),
+    "127.0.0.1",
+    "Address that the service listens on.",
+    aliases=("web.address", "jobmanager.web.address"),
+)
 REST_AUTH = option(
     "rest.auth.enabled",
     Truth(),
@@ -96,8 +118,20 @@ REST_STORE_DURATION = option(
 REST_TIMEOUT = option(
     "web.timeout", Length(1), "10 s", "Maximum time that a request waits for a JobManager before it fails."
 )
-WEB_REFRESH = option("web.refresh-interval", Length(1), "3 s", "How often clients are asked to poll.")
-WEB_SUBMIT = option("web.submit.enable", Truth(), "true", "`false`: REST accepts no programs.")
+WEB_REFRESH = option(
+    "web.refresh-interval",
+    Length(1),
+    "3 s",
+    "How often clients are asked to poll.",
+    aliases=("jobmanager.web.refresh-interval",),
+)
+WEB_SUBMIT = option(
+    "web.submit.enable",
+    Truth(),
+    "true",
+    "`false`: REST accepts no programs.",
+    aliases=("jobmanager.web.submit.enable",),
+)
 WEB_CANCEL = option("web.cancel.enable", Truth(), "true", "`false`: REST and the page cancel no jobs.")
 WEB_STATE = option("web.state.enable", Truth(), "true", "`false`: the page shows no state of jobs.")
 
@@ -106,7 +140,7 @@ HA_TYPE = option(
     Choice("none", "zookeeper"),
     "none",
     "`zookeeper`: several Dispatchers run, one of them leads, and another takes over when it dies.",
-    aliases=("high-availability",),
+    aliases=("high-availability", "recovery.mode"),
 )
 HA_STORAGE = option(
     "high-availability.storageDir",
@@ -114,21 +148,36 @@ HA_STORAGE = option(
     "",
     "Directory or URI of the records of submitted jobs. All Dispatchers of a cluster need the same one.",
     default_text="`records` in `cluster.dir`",
+    aliases=("high-availability.zookeeper.storageDir", "recovery.zookeeper.storageDir"),
 )
 HA_CLUSTER_ID = option(
-    "high-availability.cluster-id", Text(), "default", "Name of the cluster within the storage and ZooKeeper."
+    "high-availability.cluster-id",
+    Text(),
+    "default",
+    "Name of the cluster within the storage and ZooKeeper.",
+    aliases=("high-availability.zookeeper.path.namespace", "recovery.zookeeper.path.namespace"),
 )
 HA_QUORUM = option(
-    "high-availability.zookeeper.quorum", Text(), "", "ZooKeeper servers: `host:port,host:port,…`", default_text="none"
+    "high-availability.zookeeper.quorum",
+    Text(),
+    "",
+    "ZooKeeper servers: `host:port,host:port,…`",
+    default_text="none",
+    aliases=("recovery.zookeeper.quorum",),
 )
 HA_ROOT = option(
-    "high-availability.zookeeper.path.root", Text(), "/penstock", "Root node of all clusters in ZooKeeper."
+    "high-availability.zookeeper.path.root",
+    Text(),
+    "/penstock",
+    "Root node of all clusters in ZooKeeper.",
+    aliases=("recovery.zookeeper.path.root",),
 )
 HA_SESSION_TIMEOUT = option(
     "high-availability.zookeeper.client.session-timeout",
     Length(1),
     "60 s",
     "Time without contact after which ZooKeeper considers a Dispatcher dead.",
+    aliases=("recovery.zookeeper.client.session-timeout",),
 )
 HA_CREDENTIALS = option(
     "high-availability.zookeeper.client.credentials-file",

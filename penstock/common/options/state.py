@@ -17,7 +17,7 @@ STATE_BACKEND = optional(
         "hashmap",
         "filesystem",
         "rocksdb",
-        also={"jobmanager": "memory", "heap": "hashmap", "fs": "filesystem"},
+        also={"jobmanager": "memory", "heap": "hashmap", "fs": "filesystem", "forst": "rocksdb"},
     ),
     "memory if checkpoints are enabled without a checkpoint directory, else filesystem",
     "`memory`, `hashmap` (memory with checkpoints in files), `filesystem`, `rocksdb` or `package.module:Factory`.",
@@ -37,7 +37,7 @@ LOCAL_DIRECTORIES = option(
     Text(),
     "",
     "Comma-separated directories for replicas on each host.",
-    aliases=("state.backend.rocksdb.localdir",),
+    aliases=("state.backend.rocksdb.localdir", "state.backend.rocksdb.checkpointdir", "state.backend.forst.local-dir"),
     default_text="`penstock-replicas-<uid>` below the temporary directory",
 )
 ALLOCATION = option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -62,7 +62,11 @@ class CsvFormat(StreamFormat):
                 if held is not None:
                     yield from self._records(held.rows(data, text, self._text), file, held)
                     return
-                reader = csv.reader(text, **self._text.options())
+                reader = (
+                    CommentedLines(text, self._text.options())
+                    if self._text.comments
+                    else csv.reader(text, **self._text.options())
+                )
                 try:
                     yield from self._records(reader, file, None)
                 except csv.Error as error:
@@ -93,6 +97,8 @@ class CsvFormat(StreamFormat):
             return file.unreadable(f"line {rows.line_num}", self._text.delimiter.join(line), reason)
 
         for line in rows:
+            if held is not None and self._text.comments and held.raw().startswith(b"#"):
+                continue
             if not line:
                 if held is not None and held.wrong is not None:
                     yield unreadable(line, held.wrong)
@@ -143,6 +149,33 @@ class CsvFormat(StreamFormat):
         takes_text = str in get_args(hint) and get_origin(hint) is not list
         nulls = {null} if takes_text else {null, ""}
         return lambda field: None if field in nulls else convert(field)
+
+
+class CommentedLines:
+    """A reader of CSV that skips lines that start with #, except within a quoted field."""
+
+    def __init__(self, text: Iterable[str], options: dict[str, Any]) -> None:
+        self._text = iter(text)
+        self._between = True
+        self._reader = csv.reader(self._lines(), **options)
+
+    @property
+    def line_num(self) -> int:
+        """The number of lines that were read."""
+        return self._reader.line_num
+
+    def _lines(self) -> Iterator[str]:
+        for line in self._text:
+            if not (self._between and line.startswith("#")):
+                self._between = False
+                yield line
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return self
+
+    def __next__(self) -> list[str]:
+        self._between = True
+        return next(self._reader)
 
 
 def _convert(hint: Any) -> Callable[[str], Any]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from penstock.common.serialization import BulkWriterFactory, Encoder
+from penstock.common.tuning import accept
 from penstock.common.typeinfo import TypeSpec
 from penstock.connectors.files.buckets import BucketAssigner, BucketContext, FunctionAssigner
+from penstock.connectors.files.compacting import FileCompactor, FileCompactStrategy
 from penstock.connectors.files.filesystem import explained, is_hidden, local_path, remove
 from penstock.connectors.files.part_files import FinishedPart, decode_part, decode_prepared, token_of
 from penstock.connectors.files.rolling import OnCheckpointRollingPolicy, RollingPolicy
 from penstock.connectors.files.showing import Notes, check_parts, show, show_open_parts, sweep
 from penstock.connectors.files.writer import FileWriter
+from penstock.connectors.preprocessing import StreamTransformer, SupportsPreprocessing
 from penstock.connectors.sink import Sink, SinkWriter
 from penstock.driver.committing import Commit, CommitContext
 from penstock.errors import PenstockError
@@ -113,6 +116,24 @@ class _Builder:
             raise PenstockError(f"with_bucket_check_interval needs a positive int (milliseconds), not {interval!r}.")
         return self
 
+    def with_rolling_policy(self: Self, rolling_policy: Any) -> Self:
+        """Set when a part file is closed."""
+        raise NotImplementedError
+
+    def enable_compact(self: Self, strategy: FileCompactStrategy, compactor: FileCompactor) -> Self:
+        """Accept Flink's setting without effect: a committed file is not rewritten.
+
+        For fewer and larger files, set a rolling policy or make epochs longer.
+        """
+        if not isinstance(strategy, FileCompactStrategy) or not isinstance(compactor, FileCompactor):
+            raise PenstockError("enable_compact needs a FileCompactStrategy and a FileCompactor.")
+        accept("FileSink.RowFormatBuilder.enable_compact")
+        return self
+
+    def disable_compact(self: Self) -> Self:
+        """Accept Flink's setting without effect: files are not compacted."""
+        return self
+
     def build(self) -> FileSink:
         """Return the sink."""
         return FileSink(self._base_path, self._format, self._assigner, self._policy, self._config)
@@ -127,7 +148,7 @@ class RowFormatBuilder(_Builder):
         super().__init__(base_path, encoder)
         self._policy = RollingPolicy.default_rolling_policy()
 
-    def with_rolling_policy(self, rolling_policy: RollingPolicy) -> RowFormatBuilder:
+    def with_rolling_policy(self: Self, rolling_policy: RollingPolicy) -> Self:
         """Set when a part file is closed."""
         if not isinstance(rolling_policy, RollingPolicy):
             raise PenstockError(f"with_rolling_policy needs a RollingPolicy, not {type(rolling_policy).__name__}.")
@@ -143,7 +164,7 @@ class BulkFormatBuilder(_Builder):
             raise PenstockError(f"for_bulk_format needs a BulkWriterFactory, not {type(factory).__name__}.")
         super().__init__(base_path, factory)
 
-    def with_rolling_policy(self, rolling_policy: OnCheckpointRollingPolicy) -> BulkFormatBuilder:
+    def with_rolling_policy(self: Self, rolling_policy: OnCheckpointRollingPolicy) -> Self:
         """Accept only ``OnCheckpointRollingPolicy``, the default."""
         if not isinstance(rolling_policy, OnCheckpointRollingPolicy):
             raise PenstockError(
@@ -153,11 +174,20 @@ class BulkFormatBuilder(_Builder):
         return self
 
 
-class FileSink(Sink):
+# PyFlink has the builders in the class, where their names would hide these.
+_RowBuilder: TypeAlias = RowFormatBuilder
+_BulkBuilder: TypeAlias = BulkFormatBuilder
+
+
+class FileSink(Sink, SupportsPreprocessing):
     """Write records to files with exactly-once semantics. See docs/connect/files.md for the guarantees.
 
     Create one with ``for_row_format`` or ``for_bulk_format``.
     """
+
+    BaseBuilder = _Builder
+    RowFormatBuilder = RowFormatBuilder
+    BulkFormatBuilder = BulkFormatBuilder
 
     why = "it renames files into place once their checkpoint is complete, each once"
 
@@ -183,7 +213,7 @@ class FileSink(Sink):
         return self.__dict__ | {"_notes": {}}
 
     @staticmethod
-    def for_row_format(base_path: str | os.PathLike[str], encoder: Encoder) -> RowFormatBuilder:
+    def for_row_format(base_path: str | os.PathLike[str], encoder: Encoder) -> _RowBuilder:
         """Return a builder of a sink that encodes records one by one.
 
         Args:
@@ -193,7 +223,7 @@ class FileSink(Sink):
         return RowFormatBuilder(base_path, encoder)
 
     @staticmethod
-    def for_bulk_format(base_path: str | os.PathLike[str], writer_factory: BulkWriterFactory) -> BulkFormatBuilder:
+    def for_bulk_format(base_path: str | os.PathLike[str], writer_factory: BulkWriterFactory) -> _BulkBuilder:
         """Return a builder of a sink that writes record batches, for example to Parquet.
 
         Args:
@@ -207,6 +237,10 @@ class FileSink(Sink):
         typed = copy.copy(self)
         typed.format = self.format.for_type(value_type)
         return typed
+
+    def get_transformer(self) -> StreamTransformer | None:
+        """Return None: the stream is not transformed."""
+        return None
 
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return FileWriter(self, context)
@@ -246,6 +280,42 @@ class FileSink(Sink):
         with explained(f"FileSink: committing unfinished files in {self.base_path}"):
             show_open_parts(parts, token, self.config, self._notes_of(context))
             sweep(self.base_path, token)
+
+
+class _StreamingRowBuilder(RowFormatBuilder):
+    def with_rolling_policy(self: Self, policy: RollingPolicy) -> Self:
+        """Set when a part file is closed."""
+        return super().with_rolling_policy(policy)
+
+
+class _StreamingBulkBuilder(BulkFormatBuilder):
+    def with_rolling_policy(self: Self, policy: OnCheckpointRollingPolicy) -> Self:
+        """Accept only ``OnCheckpointRollingPolicy``, the default."""
+        return super().with_rolling_policy(policy)
+
+
+class _StreamingBuilder(_Builder):
+    def with_rolling_policy(self: Self, policy: Any) -> Self:
+        """Set when a part file is closed."""
+        raise NotImplementedError
+
+
+class StreamingFileSink(FileSink):
+    """The name of ``FileSink`` in PyFlink 1. Its methods return builders of a ``FileSink``."""
+
+    BaseBuilder = _StreamingBuilder
+    DefaultRowFormatBuilder = _StreamingRowBuilder
+    DefaultBulkFormatBuilder = _StreamingBulkBuilder
+
+    @staticmethod
+    def for_row_format(base_path: str | os.PathLike[str], encoder: Encoder) -> _StreamingRowBuilder:
+        """Return a builder of a sink that encodes records one by one; see ``FileSink.for_row_format``."""
+        return _StreamingRowBuilder(base_path, encoder)
+
+    @staticmethod
+    def for_bulk_format(base_path: str | os.PathLike[str], writer_factory: BulkWriterFactory) -> _StreamingBulkBuilder:
+        """Return a builder of a sink that writes record batches; see ``FileSink.for_bulk_format``."""
+        return _StreamingBulkBuilder(base_path, writer_factory)
 
 
 def _begin_to_show(commit: Commit, parts: list[FinishedPart], notes: Notes) -> bool:

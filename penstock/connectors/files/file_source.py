@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.common.time import Duration, Time, to_millis
+from penstock.common.tuning import accept
 from penstock.connectors.dead_letters import DeadLetter
 from penstock.connectors.files.filesystem import is_hidden, local_path
 from penstock.connectors.files.formats import BulkFormat, FileFormat, StreamFormat
@@ -25,16 +26,14 @@ class FileEnumeratorProvider:
 
     @staticmethod
     def default_non_splittable_file_enumerator() -> FileEnumeratorProvider:
-        """Return the only supported enumerator, the default."""
+        """Return the enumerator that does not split files, the default."""
         return FileEnumeratorProvider()
 
     @staticmethod
     def default_splittable_file_enumerator() -> FileEnumeratorProvider:
-        """Raise: files are not split."""
-        raise PenstockError(
-            "Files cannot be split: one task reads each file. Remove set_file_enumerator; for more parallelism, write "
-            "more and smaller files."
-        )
+        """Return an enumerator that splits large files in Flink. It has no effect: one task reads each file."""
+        accept("FileEnumeratorProvider.default_splittable_file_enumerator")
+        return FileEnumeratorProvider()
 
 
 class FileSplitAssignerProvider:
@@ -190,11 +189,9 @@ class FileSourceBuilder:
         return self
 
     def set_file_enumerator(self, file_enumerator: FileEnumeratorProvider) -> FileSourceBuilder:
-        """Accept Flink's setting; only the default is supported."""
+        """Accept Flink's setting without effect: one task reads each file."""
         if not isinstance(file_enumerator, FileEnumeratorProvider):
-            raise PenstockError(
-                "set_file_enumerator accepts only FileEnumeratorProvider.default_non_splittable_file_enumerator()."
-            )
+            raise PenstockError(f"set_file_enumerator needs a FileEnumeratorProvider, not {file_enumerator!r}.")
         return self
 
     def set_split_assigner(self, split_assigner: FileSplitAssignerProvider) -> FileSourceBuilder:

@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from penstock.common.masking import is_secret, masked_text
+from penstock.connectors.kafka.java_properties import JAAS
 from penstock.errors import PenstockError
 
 log = logging.getLogger("penstock.connectors.kafka")
@@ -15,14 +16,6 @@ _TIMEOUT_S = 30.0
 """Default request timeout, unless socket.timeout.ms is set: long enough for a broker restart."""
 GROUP = {"group.id": "penstock"}
 """A consumer needs a group. Nothing is ever committed to this one, and no client joins it."""
-_INSTEAD = {
-    "sasl.jaas.config": "sasl.mechanism, sasl.username and sasl.password",
-    "ssl.truststore.location": "ssl.ca.location (a PEM file)",
-    "ssl.truststore.password": "ssl.ca.location (a PEM file)",
-    "ssl.keystore.type": "ssl.keystore.location for PKCS#12, or ssl.certificate.location for PEM",
-    "max.poll.records": "the setting penstock.epoch.max-records",
-}
-"""Properties of the Java client, and the setting to use here instead."""
 
 
 class KafkaError(PenstockError):
@@ -70,11 +63,9 @@ class KafkaClient:
 
     def check(self, kind: str) -> None:
         """Raise if librdkafka rejects the properties. Does not wait for a broker."""
-        for name in _INSTEAD.keys() & self._properties.keys():
-            raise KafkaError(
-                f"{self.owner}: {name} is a property of the Java client and is not supported.",
-                fix=f"Set {_INSTEAD[name]} instead.",
-            )
+        if JAAS in self._properties:
+            # As in Flink, invalid credentials fail the job when it connects.
+            return
         if kind == "Consumer":
             self.consumer({}, GROUP).close()
         else:
@@ -95,6 +86,12 @@ class KafkaClient:
 
     def _open(self, kind: str, properties: dict[str, Any]) -> Any:
         confluent = confluent_kafka()
+        if JAAS in properties:
+            raise KafkaError(
+                f"{self.owner}: {JAAS} names no user that librdkafka could log in as.",
+                fix="Set sasl.username and sasl.password, or write org.apache.kafka.common.security.plain"
+                '.PlainLoginModule required username="..." password="...";',
+            )
         properties["error_cb"] = self._heard
         # Brokers close connections that are idle for ten minutes, and the client reconnects; do not log that.
         properties.setdefault("log.connection.close", "false")

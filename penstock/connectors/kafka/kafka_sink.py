@@ -11,8 +11,10 @@ import msgspec
 from penstock.connectors.delivery import DeliveryGuarantee
 from penstock.connectors.kafka.client import KafkaClient, KafkaError, confluent_kafka
 from penstock.connectors.kafka.cluster import Cluster, Subscription
+from penstock.connectors.kafka.java_properties import to_librdkafka
 from penstock.connectors.kafka.serializing import KafkaRecordSerializationSchema, Message
 from penstock.connectors.kafka.transactions import KafkaTransactions, TransactionFenced
+from penstock.connectors.preprocessing import StreamTransformer, SupportsPreprocessing
 from penstock.connectors.sink import AT_LEAST_ONCE, EXACTLY_ONCE, Sink, SinkWriter
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
 from penstock.driver.committing import Commit, CommitContext
@@ -33,7 +35,7 @@ _DEFAULTS = {
 }
 
 
-class KafkaSink(Sink):
+class KafkaSink(Sink, SupportsPreprocessing):
     """Write records to Kafka topics. Create one with ``KafkaSink.builder()``."""
 
     concurrent_commit = True
@@ -66,6 +68,10 @@ class KafkaSink(Sink):
             cluster.partitions(Subscription(topics=self._serializer.topics))
         finally:
             cluster.close()
+
+    def get_transformer(self) -> StreamTransformer | None:
+        """Return None: the stream is not transformed."""
+        return None
 
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         if self._exactly_once:
@@ -233,7 +239,7 @@ class KafkaSinkBuilder:
         return self
 
     def set_property(self, key: str, value: str) -> KafkaSinkBuilder:
-        """Set a librdkafka property."""
+        """Set a property of librdkafka or of the Java client, whose properties get librdkafka's names."""
         self._properties[key] = str(value)
         return self
 
@@ -253,6 +259,6 @@ class KafkaSinkBuilder:
                 "A KafkaSink with DeliveryGuarantee.EXACTLY_ONCE needs set_transactional_id_prefix('name'). The prefix "
                 "must be unique to the job and never change."
             )
-        client = KafkaClient("KafkaSink", dict(self._properties))
+        client = KafkaClient("KafkaSink", to_librdkafka("KafkaSink", self._properties, consumer=False))
         client.check("Producer")
         return KafkaSink(client, self._serializer, exactly_once, self._prefix or "")

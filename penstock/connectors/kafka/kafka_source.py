@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.connectors.kafka.client import KafkaClient, KafkaError
 from penstock.connectors.kafka.cluster import Cluster, Subscription
+from penstock.connectors.kafka.java_properties import to_librdkafka
 from penstock.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition, Offsets
 from penstock.connectors.kafka.reader import PartitionReader, offset_gone
 from penstock.connectors.kafka.records import KafkaRecordDeserializationSchema
@@ -62,6 +63,11 @@ class KafkaSource(Source):
         self._looked: float | None = None
         self._ends: Offsets = {}
         """Offset of the next record of each partition, as of the last query."""
+
+    @property
+    def produced_type(self) -> Any:
+        """The type of the records, if the deserializer declares one."""
+        return self._deserializer.produced_type
 
     @staticmethod
     def builder() -> KafkaSourceBuilder:
@@ -119,12 +125,15 @@ class KafkaSource(Source):
                 self._client.owner = self.letters.who
             self._reader = PartitionReader(self._client)
         decode, timed = self._deserializer.from_message, self.gives_time
+        typed = self.produced_type is not None
         for message in self._reader.read(partition, start, end):
             try:
                 value = decode(message)
             except Exception as error:
                 # User code: any exception means that the record cannot be decoded.
                 yield self.unreadable(partition.split, f"offset {message.offset()}", message.value() or b"", error)
+                continue
+            if value is None and typed:
                 continue
             kind, timestamp = message.timestamp() if timed else _NO_TIME
             yield Timestamped(value, timestamp) if kind else value
@@ -270,7 +279,11 @@ class KafkaSourceBuilder:
         return self
 
     def set_property(self, key: str, value: str) -> KafkaSourceBuilder:
-        """Set a property of librdkafka, or Flink's partition.discovery.interval.ms or commit.offsets.on.checkpoint."""
+        """Set a property of librdkafka or of the Java client, or one of Flink's.
+
+        Properties of the Java client get librdkafka's names. Flink's are ``partition.discovery.interval.ms`` and
+        ``commit.offsets.on.checkpoint``.
+        """
         self._properties[key] = str(value)
         return self
 
@@ -299,7 +312,7 @@ class KafkaSourceBuilder:
         grouped = "group.id" in properties
         if not grouped and "committed" in (self._starting.kind, self._stopping and self._stopping.kind):
             raise PenstockError("KafkaOffsetsInitializer.committed_offsets() needs a group: set_group_id('name').")
-        client = KafkaClient("KafkaSource", properties)
+        client = KafkaClient("KafkaSource", to_librdkafka("KafkaSource", properties, consumer=True))
         client.check("Consumer")
         return KafkaSource(
             client,
@@ -309,7 +322,9 @@ class KafkaSourceBuilder:
             self._stopping,
             self._bounded,
             commits=grouped and self._properties.get("commit.offsets.on.checkpoint", "true").lower() == "true",
-            discovery_ms=int(self._properties.get("partition.discovery.interval.ms", _DISCOVERY_MS)),
+            discovery_ms=int(
+                next((self._properties[name] for name in _DISCOVERY if name in self._properties), _DISCOVERY_MS)
+            ),
         )
 
     def _subscribe(self, subscription: Subscription, named: tuple[Any, ...]) -> KafkaSourceBuilder:
@@ -321,8 +336,10 @@ class KafkaSourceBuilder:
         return self
 
 
+_DISCOVERY = ("partition.discovery.interval.ms", "flink.partition-discovery.interval-millis")
+"""The name of the property in Flink, and its name in FlinkKafkaConsumer."""
 _OURS = {
-    "partition.discovery.interval.ms",
+    *_DISCOVERY,
     "commit.offsets.on.checkpoint",
     "register.consumer.metrics",
     "key.deserializer",

@@ -27,6 +27,9 @@ class KafkaRecord(NamedTuple):
 class KafkaRecordDeserializationSchema(ABC):
     """Turns messages into records. Pickled into the job. Subclass it to combine key, value and metadata."""
 
+    produced_type: Any = None
+    """The type of the records, if the schema declares one. Messages that become None are then left out, as in Flink."""
+
     @abstractmethod
     def deserialize(self, record: KafkaRecord) -> Any:
         """Return the record for a message, deterministically. Key and value are bytes, or None if absent."""
@@ -56,6 +59,7 @@ class KafkaRecordDeserializationSchema(ABC):
 class _ValueOnly(KafkaRecordDeserializationSchema):
     def __init__(self, schema: DeserializationSchema) -> None:
         self._schema = schema
+        self.produced_type = getattr(schema, "produced_type", None)
 
     def deserialize(self, record: KafkaRecord) -> Any:
         return None if record.value is None else self._schema.deserialize(record.value)

@@ -4,6 +4,7 @@ from penstock.absent import explain_absent
 from penstock.connectors.dead_letters import DeadLetter
 from penstock.connectors.driver_sinks import DiscardingSink, PrintSink
 from penstock.connectors.generic_write_ahead import CheckpointCommitter, GenericWriteAheadSink
+from penstock.connectors.kafka.legacy import FlinkKafkaConsumer, FlinkKafkaProducer
 from penstock.connectors.sink import Sink, SinkWriter
 from penstock.connectors.source import Positions, Source
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
@@ -20,6 +21,8 @@ __all__ = [
     "DeliveryGuarantee",
     "DiscardingSink",
     "EpochInfo",
+    "FlinkKafkaConsumer",
+    "FlinkKafkaProducer",
     "GenericWriteAheadSink",
     "Positions",
     "PrintSink",

@@ -3,7 +3,8 @@
 from penstock.absent import explain_absent
 from penstock.common.serialization import BulkWriterFactory
 from penstock.connectors.files.buckets import BucketAssigner, BucketContext
-from penstock.connectors.files.file_sink import FileSink, OutputFileConfig
+from penstock.connectors.files.compacting import FileCompactor, FileCompactStrategy
+from penstock.connectors.files.file_sink import FileSink, OutputFileConfig, StreamingFileSink
 from penstock.connectors.files.file_source import (
     FileEnumeratorProvider,
     FileSource,
@@ -19,6 +20,8 @@ __all__ = [
     "BulkFormat",
     "BulkWriterFactory",
     "DefaultRollingPolicy",
+    "FileCompactStrategy",
+    "FileCompactor",
     "FileEnumeratorProvider",
     "FileSink",
     "FileSource",
@@ -28,6 +31,7 @@ __all__ = [
     "OutputFileConfig",
     "RollingPolicy",
     "StreamFormat",
+    "StreamingFileSink",
 ]
 
 explain_absent(__name__)

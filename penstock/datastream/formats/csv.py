@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_origin
 
 from penstock.absent import explain_absent
-from penstock.common.csv_text import CsvEncoder, CsvText
+from penstock.common.csv_text import CsvText
+from penstock.common.flink_csv import FlinkCsvEncoder
 from penstock.common.serialization import BulkWriterFactory
 from penstock.common.typeinfo import TypeSpec
 from penstock.connectors.files.csv_format import CsvFormat
+from penstock.datastream.formats.csv_messages import CsvRowDeserializationSchema, CsvRowSerializationSchema
 from penstock.errors import PenstockError
 
-__all__ = ["CsvBulkWriters", "CsvReaderFormat", "CsvSchema", "CsvSchemaBuilder"]
+__all__ = [
+    "CsvBulkWriters",
+    "CsvReaderFormat",
+    "CsvRowDeserializationSchema",
+    "CsvRowSerializationSchema",
+    "CsvSchema",
+    "CsvSchemaBuilder",
+]
 
 
 class CsvSchema:
@@ -52,6 +61,7 @@ class CsvSchemaBuilder:
         # As in Flink, None is written as an empty field.
         self._text = CsvText(null_text="")
         self._separators: dict[str, str] = {}
+        self._separator = ";"
         self._header = self._strict = self._skip_first = False
 
     def build(self) -> CsvSchema:
@@ -64,7 +74,15 @@ class CsvSchemaBuilder:
             raise PenstockError(
                 "A CsvSchema needs at least one column. Add one with, for example, add_string_column('name')."
             )
-        text = replace(self._text, separators=dict(self._separators))
+        separators = {name: self._separator for name, kind in self._columns.items() if get_origin(kind) is list}
+        separators |= self._separators
+        for name, separator in separators.items():
+            if not separator:
+                raise PenstockError(
+                    f"CSV: list column '{name}' has no separator.",
+                    fix="Pass one to add_array_column, or call set_array_element_separator.",
+                )
+        text = replace(self._text, separators=separators)
         return CsvSchema(dict(self._columns), text, self._header, self._strict, self._skip_first)
 
     def add_string_column(self, name: str) -> CsvSchemaBuilder:
@@ -83,25 +101,28 @@ class CsvSchemaBuilder:
         """
         return self._add(name, bool)
 
-    def add_number_column(self, name: str, number_type: TypeSpec = int) -> CsvSchemaBuilder:
+    def add_number_column(self, name: str, number_type: TypeSpec | None = None) -> CsvSchemaBuilder:
         """Add a numeric column.
 
         Args:
             name: The name of the column.
-            number_type: The type of the numbers.
+            number_type: The type of the numbers. The default is ``int``.
         """
-        return self._add(name, number_type)
+        return self._add(name, int if number_type is None else number_type)
 
-    def add_array_column(self, name: str, separator: str = ";", element_type: TypeSpec = str) -> CsvSchemaBuilder:
+    def add_array_column(
+        self, name: str, separator: str = ";", element_type: TypeSpec | None = None
+    ) -> CsvSchemaBuilder:
         """Add a list column.
 
         Args:
             name: The name of the column.
             separator: The separator between elements.
-            element_type: The type of the elements.
+            element_type: The type of the elements. The default is ``str``.
         """
         self._separators[name] = separator
-        return self._add(name, list[element_type])
+        elements: Any = str if element_type is None else element_type
+        return self._add(name, list[elements])
 
     def add_columns_from(self, schema: CsvSchema) -> CsvSchemaBuilder:
         """Add the columns of another schema.
@@ -118,6 +139,42 @@ class CsvSchemaBuilder:
         self._columns.clear()
         self._separators.clear()
         return self
+
+    def size(self) -> int:
+        """Return the number of columns."""
+        return len(self._columns)
+
+    __len__ = size
+
+    def set_array_element_separator(self, separator: str) -> CsvSchemaBuilder:
+        """Set the separator of list columns that were added without one. The default is a semicolon.
+
+        Args:
+            separator: The text between elements.
+        """
+        self._separator = separator
+        return self
+
+    def disable_array_element_separator(self) -> CsvSchemaBuilder:
+        """Remove the separator of list columns that were added without one."""
+        return self.set_array_element_separator("")
+
+    def remove_array_element_separator(self, index: int) -> CsvSchemaBuilder:
+        """Remove the separator of a list column, which then has that of ``set_array_element_separator``.
+
+        Args:
+            index: The position of the column.
+        """
+        self._separators.pop(list(self._columns)[index], None)
+        return self
+
+    def set_allow_comments(self, allow: bool = True) -> CsvSchemaBuilder:
+        """Set whether lines that start with ``#`` are skipped.
+
+        Args:
+            allow: Whether to skip them.
+        """
+        return self._set(comments=allow)
 
     def set_column_separator(self, char: str) -> CsvSchemaBuilder:
         """Set the character between columns. The default is a comma.
@@ -233,7 +290,7 @@ class CsvBulkWriters:
         Args:
             schema: The columns and syntax of the files.
         """
-        return BulkWriterFactory.of_encoder(CsvEncoder(list(schema.columns), schema.text, schema.header))
+        return BulkWriterFactory.of_encoder(FlinkCsvEncoder(schema.columns, schema.text, schema.header))
 
 
 explain_absent(__name__)

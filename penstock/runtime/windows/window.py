@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
+from penstock.common.serializer import TypeSerializer
 from penstock.errors import PenstockError
 from penstock.runtime.watermarks import GREATEST
 
@@ -137,8 +138,16 @@ class WrongWindow(PenstockError):
     """
 
 
-class TimeWindowSerializer:
+class TimeWindowSerializer(TypeSerializer[TimeWindow]):
     """Encodes the names of time windows in state."""
+
+    def serialize(self, element: TimeWindow, stream: BinaryIO) -> None:
+        """Write a window."""
+        stream.write(self.encode(element))
+
+    def deserialize(self, stream: BinaryIO) -> TimeWindow:
+        """Read a window."""
+        return self.decode(stream.read(NAME_LENGTH))
 
     def encode(self, window: TimeWindow) -> bytes:
         """Return the bytes of a window, which order like the windows."""
@@ -158,8 +167,16 @@ class TimeWindowSerializer:
         return TimeWindow(start - _BIAS, end - _BIAS)
 
 
-class CountWindowSerializer:
+class CountWindowSerializer(TypeSerializer[CountWindow]):
     """Encodes the names of count windows in state."""
+
+    def serialize(self, element: CountWindow, stream: BinaryIO) -> None:
+        """Write a window."""
+        stream.write(self.encode(element))
+
+    def deserialize(self, stream: BinaryIO) -> CountWindow:
+        """Read a window."""
+        return self.decode(stream.read(NAME_LENGTH))
 
     def encode(self, window: CountWindow) -> bytes:
         """Return the bytes of a window, which order like the windows."""
@@ -173,8 +190,16 @@ class CountWindowSerializer:
         return CountWindow(_PAIR.unpack(name)[0] - _BIAS)
 
 
-class GlobalWindowSerializer:
+class GlobalWindowSerializer(TypeSerializer[GlobalWindow]):
     """Encodes the name of the global window in state."""
+
+    def serialize(self, element: GlobalWindow, stream: BinaryIO) -> None:
+        """Write a window."""
+        stream.write(self.encode(element))
+
+    def deserialize(self, stream: BinaryIO) -> GlobalWindow:
+        """Read a window."""
+        return self.decode(stream.read(NAME_LENGTH))
 
     def encode(self, window: GlobalWindow) -> bytes:
         """Return the bytes of a window, which order like the windows."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import force_setattr
 
-from penstock.common.row import Row, RowKind, names_of, values_of
+from penstock.common.row import Row, RowKind, default_field_names, names_of, values_of
 from penstock.state.serializers.containers import check_fields, unchanged
 from penstock.state.serializers.kept import kept_test
 from penstock.state.serializers.node import NotEncodable, TypeNode
@@ -198,7 +198,7 @@ class RowRecord(TypeNode):
 
     It also accepts, by position, a row without names, a tuple or a list; a row with the declared names in any order;
     and a dict with some of the declared names, in which case the other fields become None. If the type has no
-    names, a named row is rejected, because its names would be lost.
+    names, the fields of its rows are f0, f1, and so on; a row with other names is rejected, because they would be lost.
     """
 
     classes = (Row,)
@@ -212,6 +212,8 @@ class RowRecord(TypeNode):
         self.fields_native, self.fields_same = self.native, self.same
         self.native = self.same = self.immutable = False
         self.names = names
+        self.given = default_field_names(len(nodes)) if names is None else names
+        """The names of the fields of each row."""
         self.wire_type = tuple[(int, *(node.wire_type for node in nodes))]  # type: ignore[misc]
         self.kept = kept_test(nodes, [f"v[{i}]" for i in range(len(nodes))])
 
@@ -220,11 +222,14 @@ class RowRecord(TypeNode):
         if len(values) != len(self.parts):
             raise self.refuse(value, f"Wrong number of fields: expected {len(self.parts)}, got {len(values)}.")
         try:
-            if type(value) is Row and names_of(value) == self.names and self.kept(values):
-                return value
+            if type(value) is Row and self.kept(values):
+                if (given := names_of(value)) == self.given:
+                    return value
+                if given is None:
+                    return Row.of(self.given, values.copy(), value.get_row_kind())
         except NotEncodable:
             pass  # reported below, with its location
-        row = Row.of(self.names, check_fields(self.parts, values, self._place))
+        row = Row.of(self.given, check_fields(self.parts, values, self._place))
         if type(value) is Row:
             row.set_row_kind(value.get_row_kind())
         return row
@@ -233,13 +238,12 @@ class RowRecord(TypeNode):
         """Return the fields in the declared order."""
         if type(value) is Row:
             given = names_of(value)
-            if given is None or given == self.names:
+            if given is None or given == self.given:
                 return values_of(value)
-            if self.names is None:
-                raise self.refuse(value, "Declare its names with Types.ROW_NAMED(names, types).")
-            if sorted(given) != sorted(self.names):
-                raise self.refuse(value, f"Its fields are {', '.join(given)}.")
-            return value.get_fields_by_names(self.names)
+            if sorted(given) != sorted(self.given):
+                declare = "Declare its names with Types.ROW_NAMED(names, types)."
+                raise self.refuse(value, declare if self.names is None else f"Its fields are {', '.join(given)}.")
+            return value.get_fields_by_names(self.given)
         if type(value) is dict and self.names is not None:
             if unknown := value.keys() - set(self.names):
                 raise self.refuse(value, f"The declared row has no field {', '.join(map(repr, unknown))}.")
@@ -257,9 +261,9 @@ class RowRecord(TypeNode):
 
     def _value(self, wire: Any) -> Row:
         if self.fields_same:
-            row = Row.of(self.names, wire[1:])
+            row = Row.of(self.given, wire[1:])
         else:
-            row = Row.of(self.names, [node.value(field) for node, field in zip(self.parts, wire[1:])])
+            row = Row.of(self.given, [node.value(field) for node, field in zip(self.parts, wire[1:])])
         if wire[0]:
             row.set_row_kind(RowKind(wire[0]))
         return row
