@@ -10,6 +10,7 @@ from nicegui import ui
 
 from penstock.driver.job_snapshot import JobSnapshot
 from penstock.errors import PenstockError
+from penstock.tables.checkpoint import NotACheckpoint
 from penstock.tables.snapshot import Snapshot
 from penstock.web import state_reader
 from penstock.web.board import Board
@@ -18,6 +19,8 @@ from penstock.web.state_view import history_view, key_view, rows_view
 
 T = TypeVar("T")
 
+_EMPTY_S = 3.0
+"""After how many seconds an empty state is read again."""
 _BUSY = tag("p", "Reading …", class_="quiet", role="status")
 
 
@@ -60,6 +63,10 @@ class _Browser:
         if not found:
             note = "The job has no checkpoint that this page can read. Make a savepoint, or set state.checkpoints.dir."
         self._note.set_content(tag("p", note, class_="quiet") if note else "")
+
+    async def _again(self) -> None:
+        await self.start()
+        await self._show_states()
 
     async def _open_path(self) -> None:
         path = self._path.value.strip()
@@ -130,6 +137,10 @@ class _Browser:
         )
         if found is not None:
             self._show(rows_view(found))
+            if not found.rows and not containing and not offset and self._moment.value == state_reader.NEWEST:
+                # A job that has just started: its next checkpoints have rows.
+                with self._note:
+                    ui.timer(_EMPTY_S, self._first, once=True)
 
     def _export(self, form: str) -> Callable[[], Any]:
         async def export() -> None:
@@ -165,6 +176,10 @@ class _Browser:
         except PenstockError as error:
             fix = join(tag("b", "Next: "), error.fix) if error.fix else None
             self._show(tag("p", error.statement(), " ", fix, class_="reason", role="alert"))
+            if isinstance(error, NotACheckpoint) and self._moment.value == state_reader.NEWEST:
+                # The job has just started, and completes its first checkpoint soon.
+                with self._note:
+                    ui.timer(_EMPTY_S, self._again, once=True)
             return None
         self._show(Markup(""))
         return found

@@ -40,6 +40,10 @@ def test_a_job_is_watched_read_saved_and_stopped_from_its_page(tmp_path: Path) -
             job.click()
             # Six records per epoch and two epochs per second: any rate but none.
             expect(page.locator("svg.graph g.edge text").first).not_to_have_text("0 rec/s", timeout=60_000)
+            # The state of a job that has just started is empty. The page reads it again until it has rows.
+            page.locator("#section-state").click()
+            result = page.get_by_role("region", name="Result")
+            expect(result).to_contain_text("Rows 1 to 3", timeout=60_000)
             page.get_by_role("button", name="Savepoint").click()
             page.get_by_role("dialog").get_by_role("button", name="Savepoint").click()
             expect(page.get_by_text("Savepoint is complete.")).to_be_visible(timeout=60_000)
@@ -47,9 +51,6 @@ def test_a_job_is_watched_read_saved_and_stopped_from_its_page(tmp_path: Path) -
 
             # The key has the value that the state tables read.
             (saved,) = (tmp_path / "saved").iterdir()
-            page.locator("#section-state").click()
-            result = page.get_by_role("region", name="Result")
-            expect(result).to_contain_text("Rows 1 to 3", timeout=60_000)
             page.get_by_label("Or the path of a savepoint").fill(str(saved))
             page.get_by_role("button", name="Open").click()
             expect(page.get_by_label("Moment")).to_have_value(str(saved))
