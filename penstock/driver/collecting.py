@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from penstock.common.garbage import collection_paused
 from penstock.driver.clock import DriverClocks
 from penstock.driver.coordinator import (
     Abort,
@@ -85,14 +84,13 @@ class Collector:
         measured: list[TaskMetrics] = []
         try:
             rows = run()
-            with collection_paused():
-                for kind, payload in rows:
-                    if kind == REPORT:
-                        handle(Acknowledge(decode_report(payload), ticks()))
-                    elif kind == FAILURE:
-                        handle(Decline(epoch, decode_failure(payload), ticks()))
-                    elif kind == METRICS:
-                        measured.append(decode_metrics(payload))
+            for kind, payload in rows:
+                if kind == REPORT:
+                    handle(Acknowledge(decode_report(payload), ticks()))
+                elif kind == FAILURE:
+                    handle(Decline(epoch, decode_failure(payload), ticks()))
+                elif kind == METRICS:
+                    measured.append(decode_metrics(payload))
         except TookTooLong:
             handle(Expire(epoch, ticks()))
         except EngineLost as lost:

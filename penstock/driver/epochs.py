@@ -15,7 +15,7 @@ from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import Manifest, Version, latest
 from penstock.checkpoint.resume_check import check_restorable
 from penstock.checkpoint.wal import WriteAheadLog
-from penstock.common.garbage import collection_paused
+from penstock.common.garbage import CollectionPause, collection_paused
 from penstock.driver.clock import DriverClocks
 from penstock.driver.collecting import Collector, Rows
 from penstock.driver.committing import Committer, CommittingSink
@@ -276,15 +276,19 @@ class EpochDriver:
         previous one.
         """
         epoch = self._trigger(batch, spark_log, ends_input, log_index)
-        collected = self._collect(epoch)
-        with collection_paused():
-            decided = self._decide(epoch, collected)
-        committing = self._commit_before_checkpoint(decided)
-        with collection_paused():
-            published = self._publish(epoch, collected, decided)
-        committing += self._commit(epoch, collected, decided)
-        with collection_paused():
-            return self._account(collected, published, committing)
+        with collection_paused() as pause:
+            # In a separate frame: the reports are gone when the pause ends, and the collector need not visit them.
+            return self._run(epoch, pause)
+
+    def _run(self, epoch: TriggeredEpoch, pause: CollectionPause) -> EpochStatistics:
+        collected = self._collect(epoch, pause)
+        decided = self._decide(epoch, collected)
+        with pause.lifted():
+            committing = self._commit_before_checkpoint(decided)
+        published = self._publish(epoch, collected, decided)
+        with pause.lifted():
+            committing += self._commit(epoch, collected, decided)
+        return self._account(collected, published, committing)
 
     def _trigger(
         self, batch: int | None, spark_log: dict[str, bytes], ends_input: bool, log_index: dict[str, int] | None
@@ -310,7 +314,7 @@ class EpochDriver:
             blocks=self.blocks,
         )
 
-    def _collect(self, epoch: TriggeredEpoch) -> CollectedEpoch:
+    def _collect(self, epoch: TriggeredEpoch, pause: CollectionPause) -> CollectedEpoch:
         """Run the tasks until all of them have acknowledged the epoch. Raises EpochFailed or Fenced."""
         parameters = EpochParameters(
             number=epoch.number,
@@ -328,9 +332,16 @@ class EpochDriver:
             jumped=epoch.jumped,
             blocks=epoch.blocks,
         )
-        return self._collector.collect(
-            epoch.number, self.graph, lambda: self._prepare(parameters) or self.execute(parameters), self._abort
-        )
+
+        def run() -> Rows:
+            with pause.lifted():
+                return self._prepare(parameters) or self.execute(parameters)
+
+        def abort(failed: Abort) -> None:
+            with pause.lifted():
+                self._abort(failed)
+
+        return self._collector.collect(epoch.number, self.graph, run, abort)
 
     def _keyed_tasks(self) -> int:
         return sum(chain.parallelism for chain in self.graph.chains if any(each.keyed for each in chain.operators))

@@ -91,3 +91,31 @@ def test_a_program_that_collects_no_garbage_stays_that_way() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_user_code_within_a_pause_is_collected_but_does_not_pay_for_the_objects_of_the_pause() -> None:
+    collections: list[int] = []
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            collections.append(info["generation"])
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(collected)
+    try:
+        with collection_paused() as pause:
+            kept = [[number] for number in range(20_000)]
+            with pause.lifted():
+                more = [[number] for number in range(thresholds[0] + 1)]
+            assert not collections, "fewer objects than the pause left"
+            with pause.lifted():
+                more += [[number] for number in range(3 * len(kept))]
+            assert collections
+            assert not gc.isenabled()
+            del kept, more
+            collections.clear()
+        assert not collections
+    finally:
+        gc.callbacks.remove(collected)
+    assert gc.isenabled()
+    assert gc.get_threshold() == thresholds
