@@ -98,7 +98,7 @@ class EpochDriver:
         self.checkpoints = CheckpointLog(self._clocks, self.parallelism)
         self._log = EpochLog(self.monotonic)
         self.statistics = self._log.recent
-        self._collector = Collector(self.coordinator, self.settings, self.checkpoints, self._clocks)
+        self._collector = Collector(self.coordinator, self.settings, self.checkpoints, self._clocks, self.metrics.epoch)
         self._program = self.graph
         self._recovered = self._begun = self._prepared = False
         self._claimed: tuple[str, str] | None = None
@@ -366,6 +366,7 @@ class EpochDriver:
         manifest = self._manifests.make(
             epoch,
             collected.reports,
+            collected.totals,
             commits.in_manifest,
             last=self.last,
             version=self.version,
@@ -385,7 +386,7 @@ class EpochDriver:
 
     def _publish(self, epoch: TriggeredEpoch, collected: CollectedEpoch, decided: DecidedEpoch) -> PublishedEpoch:
         """Complete the checkpoint. It stands from here on, even if a sink fails to commit. Raises Fenced."""
-        manifest, reports, measured = decided.manifest, collected.reports, collected.measured
+        manifest = decided.manifest
         self.probe("collected")
         # A manifest that is not stored acts as a checkpoint within this process only.
         version = fencing.publish_as_owner(self.storage, manifest, self._begun) if self.stores_manifests else None
@@ -393,8 +394,10 @@ class EpochDriver:
         self.last, self.version = manifest, version
         self._clocks.jumps.completed(epoch.timestamp, epoch.began_at)
         took_ms, names = self._clocks.elapsed_ms(collected.started), self._manifests.names
-        self.checkpoints.add_completed(manifest, self.graph, reports, measured, names, collected.triggered_at, took_ms)
-        self.metrics.add(manifest.id, measured, {(report.chain, report.subtask) for report in reports})
+        self.checkpoints.add_completed(
+            manifest, self.graph, collected.totals, collected.metrics.arrived, names, collected.triggered_at, took_ms
+        )
+        self.metrics.add(collected.metrics, collected.totals.by_task)
         return PublishedEpoch(manifest=manifest, version=version)
 
     def _commit(self, epoch: TriggeredEpoch, collected: CollectedEpoch, decided: DecidedEpoch) -> float:
@@ -424,9 +427,9 @@ class EpochDriver:
         concurrent = self._committer.concurrent_seconds(manifest, collected.records)
         slots = 0 if self.slots is None else self.slots.available
         if self.flow is not None and concurrent is not None:
-            self.flow.completed(self.graph, reports, collected.measured, slots, committing, concurrent, duration)
+            self.flow.completed(self.graph, reports, collected.metrics, slots, committing, concurrent, duration)
         written = self._housekeeping.bases_written
-        statistics = self._log.add(manifest, reports, collected.records, duration * 1000, written)
+        statistics = self._log.add(manifest, collected.totals, collected.records, duration * 1000, written)
         self.observe(
             MeasuredEpoch(
                 graph=self.graph,

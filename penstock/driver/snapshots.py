@@ -27,16 +27,6 @@ def records_since(last: Manifest | None, graph: PhysicalGraph, reports: Iterable
     return records
 
 
-def add_deltas(since_base: dict[str, dict[int, int]], reports: Iterable[Report]) -> None:
-    """Add the bytes of new deltas by operator and block; a delta over several blocks is split evenly."""
-    for report in reports:
-        for part in report.operators:
-            for delta in part.deltas:
-                since = since_base.setdefault(part.uid, {})
-                for block in delta.blocks:
-                    since[block] = since.get(block, 0) + -(-delta.size // len(delta.blocks))
-
-
 def operator_snapshots(
     last: Manifest | None,
     graph: PhysicalGraph,

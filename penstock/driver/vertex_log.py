@@ -15,11 +15,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from penstock.driver.epoch_metrics import TaskSummary
 from penstock.driver.epoch_steps import MeasuredEpoch
 from penstock.driver.job_snapshot import EpochSnapshot, SubtaskSnapshot
 from penstock.driver.vertices import first_uid, parallelism_of, subtask_of
 from penstock.graph.physical import PhysicalGraph
-from penstock.runtime.metrics import BACK_PRESSURE, NOWHERE, Number, TaskMetrics, WorkerPlace
+from penstock.runtime.metrics import BACK_PRESSURE, NOWHERE, Number, WorkerPlace
 from penstock.runtime.plan import Chain
 from penstock.runtime.report import Report
 from penstock.runtime.watermarks import LEAST
@@ -91,12 +92,12 @@ class _Work:
     bytes_out: int = 0
     place: WorkerPlace = NOWHERE
 
-    def add(self, task: TaskMetrics) -> None:
+    def add(self, task: TaskSummary) -> None:
         self.busy_ms += task.busy_ms
         self.records_in += task.records_in
-        self.records_out += sum(sent.records for sent in task.sent)
+        self.records_out += task.records_out
         self.bytes_in += task.bytes_in
-        self.bytes_out += sum(sent.bytes for sent in task.sent)
+        self.bytes_out += task.bytes_out
         self.place = task.place
 
     def rates(self, cycle_ms: float) -> tuple[float, float, float, float]:
@@ -159,15 +160,12 @@ class VertexLog:
             )
 
     def _work(self, graph: PhysicalGraph, epoch: MeasuredEpoch) -> dict[int, dict[int, _Work]]:
-        """Return the work of each subtask, by chain. A task that ran twice counts once."""
-        reported = {(report.chain, report.subtask) for report in epoch.collected.reports}
-        number = epoch.manifest.id
-        tasks = {(task.chain, task.subtask): task for task in epoch.collected.measured if task.epoch == number}
+        """Return the work of each subtask, by chain. Several tasks of a source can count for one subtask."""
         work: dict[int, dict[int, _Work]] = {chain.id: {} for chain in graph.chains}
-        for who, task in tasks.items():
-            if who in reported:
-                subtask = subtask_of(graph.chains[task.chain], task.subtask, self._parallelism)
-                work[task.chain].setdefault(subtask, _Work()).add(task)
+        for number, tasks in epoch.collected.metrics.counted.items():
+            chain, subtasks = graph.chains[number], work[number]
+            for task in tasks.values():
+                subtasks.setdefault(subtask_of(chain, task.subtask, self._parallelism), _Work()).add(task)
                 self.memory[task.place.executor] = task.place.memory
         return work
 
