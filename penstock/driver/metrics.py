@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import msgspec
+
 from penstock.driver.epoch_metrics import BySubtask, DistributionValue, EpochMetrics, Key, MetricKeys, combined
 from penstock.driver.flow_control import FlowControl
 from penstock.driver.slots import Slots
@@ -235,22 +237,29 @@ class MetricTotals:
         return names | {chain.source_uid: chain.source_name for chain in chains if chain.source_uid is not None}
 
 
+class _Step(msgspec.Struct, frozen=True, gc=False):
+    """Events from a point in time on, until the next step begins."""
+
+    began: float
+    events: int
+
+
 class _Window:
     """A meter's events within its time span, in fractions of the span. `now` never goes back."""
 
     def __init__(self, span: int) -> None:
         self._span = span
-        self._steps: deque[tuple[float, int]] = deque()
+        self._steps: deque[_Step] = deque()
         self._events = 0
 
     def add(self, now: float, events: int) -> None:
         if not events:
             return
-        if self._steps and 0 <= now - self._steps[-1][0] < self._span / _STEPS:
-            began, before = self._steps.pop()
-            self._steps.append((began, before + events))
+        if self._steps and 0 <= now - self._steps[-1].began < self._span / _STEPS:
+            step = self._steps.pop()
+            self._steps.append(_Step(step.began, step.events + events))
         else:
-            self._steps.append((now, events))
+            self._steps.append(_Step(now, events))
         self._events += events
         self._expire(now)
 
@@ -260,8 +269,8 @@ class _Window:
         return self._events / self._span
 
     def _expire(self, now: float) -> None:
-        while self._steps and self._steps[0][0] <= now - self._span:
-            self._events -= self._steps.popleft()[1]
+        while self._steps and self._steps[0].began <= now - self._span:
+            self._events -= self._steps.popleft().events
 
 
 def _sum(a: Any, b: Any) -> Any:

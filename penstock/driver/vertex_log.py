@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from penstock.driver.epoch_metrics import TaskSummary
 from penstock.driver.epoch_steps import MeasuredEpoch
 from penstock.driver.job_snapshot import EpochSnapshot, SubtaskSnapshot
@@ -27,7 +29,18 @@ from penstock.runtime.watermarks import LEAST
 
 _EPOCHS_KEPT = 60
 """Epochs that a snapshot lists."""
-_NO_RATES = (0.0, 0.0, 0.0, 0.0)
+
+
+class _Rates(msgspec.Struct, frozen=True, gc=False):
+    """Per second, in one epoch."""
+
+    records_in: float = 0.0
+    records_out: float = 0.0
+    bytes_in: float = 0.0
+    bytes_out: float = 0.0
+
+
+_NO_RATES = _Rates()
 
 
 @dataclass(slots=True)
@@ -44,7 +57,7 @@ class _Cell:
     backpressured_ms: float = 0.0
     busy: float = 0.0
     backpressured: float = 0.0
-    rates: tuple[float, float, float, float] = _NO_RATES
+    rates: _Rates = _NO_RATES
     watermark: int | None = None
 
     def count(self, work: _Work, cycle_ms: float, busy: float, pressure: float) -> None:
@@ -59,7 +72,7 @@ class _Cell:
     def snapshot(self, state: str) -> SubtaskSnapshot:
         """Return the subtask in this state. Only a running one has rates."""
         runs = state == "RUNNING"
-        records_in_rate, records_out_rate, bytes_in_rate, bytes_out_rate = self.rates if runs else _NO_RATES
+        rates = self.rates if runs else _NO_RATES
         return SubtaskSnapshot(
             state=state,
             host=self.place.host,
@@ -73,16 +86,15 @@ class _Cell:
             backpressured_ms=self.backpressured_ms,
             busy=self.busy if runs else 0.0,
             backpressured=self.backpressured if runs else 0.0,
-            records_in_rate=records_in_rate,
-            records_out_rate=records_out_rate,
-            bytes_in_rate=bytes_in_rate,
-            bytes_out_rate=bytes_out_rate,
+            records_in_rate=rates.records_in,
+            records_out_rate=rates.records_out,
+            bytes_in_rate=rates.bytes_in,
+            bytes_out_rate=rates.bytes_out,
             watermark=self.watermark,
         )
 
 
-@dataclass(slots=True)
-class _Work:
+class _Work(msgspec.Struct, gc=False):
     """The work of one subtask in one epoch."""
 
     busy_ms: float = 0.0
@@ -100,9 +112,9 @@ class _Work:
         self.bytes_out += task.bytes_out
         self.place = task.place
 
-    def rates(self, cycle_ms: float) -> tuple[float, float, float, float]:
+    def rates(self, cycle_ms: float) -> _Rates:
         per_second = 1000 / cycle_ms if cycle_ms > 0 else 0.0
-        return (
+        return _Rates(
             self.records_in * per_second,
             self.records_out * per_second,
             self.bytes_in * per_second,
