@@ -66,12 +66,19 @@ class ReportTotals:
         """In the order of arrival."""
         self.by_task: dict[int, dict[int, int]] = {}
         """Bytes of state, by chain and subtask."""
+        self.watermarks: dict[int, dict[str, dict[int, int]]] = {}
+        """The lowest watermark of all splits, by chain, operator and task."""
         self.sent, self.received = EdgeSums(), EdgeSums()
 
     def add(self, report: Report) -> None:
         """Count a report."""
         self.sent.add(report.sent)
         self.received.add(report.received)
+        if report.watermarks:
+            watermarks = self.watermarks.setdefault(report.chain, {})
+            for uid, by_split in report.watermarks.items():
+                if by_split:
+                    watermarks.setdefault(uid, {})[report.subtask] = min(by_split.values())
         written = 0
         for part in report.operators:
             size = entries = 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -24,7 +24,6 @@ from penstock.driver.vertices import first_uid, parallelism_of, subtask_of
 from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.metrics import BACK_PRESSURE, NOWHERE, Number, WorkerPlace
 from penstock.runtime.plan import Chain
-from penstock.runtime.report import Report
 from penstock.runtime.watermarks import LEAST
 
 _EPOCHS_KEPT = 60
@@ -158,7 +157,7 @@ class VertexLog:
             for chain in graph.chains:
                 pressure = float(gauges.get((first_uid(chain), BACK_PRESSURE), 0.0))
                 self._add(chain, work[chain.id], cycle_ms, busy, pressure)
-            self._see_watermarks(graph, epoch.collected.reports)
+            self._see_watermarks(graph, epoch.collected.totals.watermarks)
             self._epochs.append(
                 EpochSnapshot(
                     number=epoch.statistics.number,
@@ -195,20 +194,20 @@ class VertexLog:
             cell.count(done, cycle_ms, cell.busy, pressure)
             vertex.totals.count(done, cycle_ms, cell.busy, pressure)
 
-    def _see_watermarks(self, graph: PhysicalGraph, reports: Iterable[Report]) -> None:
+    def _see_watermarks(self, graph: PhysicalGraph, watermarks: Mapping[int, Mapping[str, Mapping[int, int]]]) -> None:
         """Take over the watermarks of an epoch. Several tasks of a source can count for one subtask."""
-        lowest: dict[tuple[int, int], int] = {}
-        for report in reports:
-            chain = graph.chains[report.chain]
-            uid = chain.operators[0].uid if chain.source_uid is None else None
-            where = chain.id, subtask_of(chain, report.subtask, self._parallelism)
-            for operator, by_split in report.watermarks.items():
-                if uid is None or operator == uid:
-                    for mark in by_split.values():
-                        lowest[where] = min(mark, lowest.get(where, mark))
-        for (number, subtask), mark in lowest.items():
-            if mark != LEAST:
-                self._vertices[number].cells[subtask].watermark = mark
+        for number, by_operator in watermarks.items():
+            chain = graph.chains[number]
+            uids = by_operator.keys() if chain.source_uid is not None else by_operator.keys() & {first_uid(chain)}
+            lowest: dict[int, int] = {}
+            for uid in uids:
+                for task, mark in by_operator[uid].items():
+                    subtask = subtask_of(chain, task, self._parallelism)
+                    lowest[subtask] = min(mark, lowest.get(subtask, mark))
+            cells = self._vertices[number].cells
+            for subtask, mark in lowest.items():
+                if mark != LEAST:
+                    cells[subtask].watermark = mark
 
     def read(self, chain: Chain, states: list[str]) -> tuple[list[SubtaskSnapshot], SubtaskSnapshot]:
         """Return the subtasks of a chain, which are in these states, and their sums."""
