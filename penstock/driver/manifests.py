@@ -58,7 +58,7 @@ class ManifestMaker:
         def key_type_of(uid: str) -> str:
             return self._key_type_of(uid, last)
 
-        operators = operator_snapshots(last, graph, self.names, key_type_of, reports)
+        operators = operator_snapshots(last, graph, self.names, key_type_of, reports, totals)
         return Manifest(
             format=FORMAT,
             lineage=lineage,

@@ -66,6 +66,8 @@ class ReportTotals:
         """In the order of arrival."""
         self.by_task: dict[int, dict[int, int]] = {}
         """Bytes of state, by chain and subtask."""
+        self.timers: dict[str, dict[str, dict[int, int]]] = {}
+        """The time of the earliest timer, by operator, kind and block."""
         self.watermarks: dict[int, dict[str, dict[int, int]]] = {}
         """The lowest watermark of all splits, by chain, operator and task."""
         self.sent, self.received = EdgeSums(), EdgeSums()
@@ -90,6 +92,11 @@ class ReportTotals:
                     sizes = self.by_block.setdefault(part.uid, {})
                     for block in delta.blocks:
                         sizes[block] = sizes.get(block, 0) + share
+            for kind, least in part.timers.items():
+                first = self.timers.setdefault(part.uid, {}).setdefault(kind, {})
+                for block, time in least.items():
+                    # Two subtasks can share a block.
+                    first[block] = min(time, first.get(block, time))
             self.by_operator.setdefault(part.uid, []).append(OperatorPart(report.chain, report.subtask, size, entries))
             self.delta_bytes += size
             self.delta_entries += entries
@@ -99,6 +106,10 @@ class ReportTotals:
         self.state_bytes += written
         tasks = self.by_task.setdefault(report.chain, {})
         tasks[report.subtask] = tasks.get(report.subtask, 0) + written
+
+    def timers_of(self, uid: str) -> dict[str, dict[int, int]]:
+        """Return the time of the earliest timer by kind and block. Their order does not depend on the arrival."""
+        return {kind: dict(sorted(least.items())) for kind, least in sorted(self.timers.get(uid, {}).items())}
 
     def add_to(self, since_base: dict[str, dict[int, int]]) -> None:
         """Add the bytes of deltas by operator and block. The order of the result does not depend on the arrival."""

@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot
 from penstock.checkpoint.redistribution import add_report, stored_once
+from penstock.driver.report_totals import ReportTotals
 from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.report import OperatorReport, Report
 
@@ -33,8 +34,12 @@ def operator_snapshots(
     names: Mapping[str, str],
     key_type_of: Callable[[str], str],
     reports: Iterable[Report],
+    totals: ReportTotals,
 ) -> dict[str, OperatorSnapshot]:
-    """Return the snapshots of operators with state, by uid. `names` maps uids to names; `reports` are sorted."""
+    """Return the snapshots of operators with state, by uid.
+
+    `names` maps uids to names; `reports` are sorted, and `totals` are theirs.
+    """
     snapshots: dict[str, OperatorSnapshot] = {}
     for report in reports:
         chain = graph.chains[report.chain]
@@ -50,7 +55,7 @@ def operator_snapshots(
                     states={},
                     deltas=[],
                     operator_state={},
-                    timers={},
+                    timers=totals.timers_of(part.uid),
                     ttl={},
                     migrations={},
                     key_type=key_type_of(part.uid),
@@ -58,11 +63,6 @@ def operator_snapshots(
             _add_states(snapshot, part, None if last is None else last.operators.get(part.uid))
             snapshot.deltas.extend(part.deltas)
             add_report(snapshot.operator_state, part.operator_state, report.subtask, chain.parallelism)
-            for kind, least in part.timers.items():
-                first = snapshot.timers.setdefault(kind, {})
-                for block, time in least.items():
-                    # Two subtasks can share a block.
-                    first[block] = min(time, first.get(block, time))
     return {
         uid: msgspec.structs.replace(snapshot, operator_state=stored_once(snapshot.operator_state))
         for uid, snapshot in snapshots.items()

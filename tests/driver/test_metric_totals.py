@@ -5,7 +5,7 @@ import pytest
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.metrics import MetricTotals
 from penstock.graph.builder import build
-from penstock.runtime.metrics import OperatorMetrics, TaskMetrics
+from penstock.runtime.metrics import NOWHERE, EdgeMetrics, OperatorMetrics, TaskMetrics
 
 
 class Clock:
@@ -90,3 +90,16 @@ def test_a_gauge_has_values_of_the_last_epoch_only(totals):
     add(totals, 2, [task(2, 0, gauge=6), task(2, 1)], BOTH)
     assert totals.read()["count.g"] == {0: 6}
     assert "count.g" not in totals.read().counters()
+
+
+def sending(subtask, records):
+    edge = EdgeMetrics(edge=0, records=records, buffers=1, bytes=8 * records)
+    return TaskMetrics(chain=0, subtask=subtask, epoch=1, records_in=records, sent=[edge], operators=[], place=NOWHERE)
+
+
+def test_edges_count_for_their_sender_and_not_for_tasks_that_ran_again_or_are_unreported(totals):
+    add(totals, 1, [sending(0, 5), sending(1, 70), sending(0, 6), sending(2, 800)], {0: {0, 1}})
+    metrics = totals.read()
+    assert metrics["numbers.numRecordsIn"] == metrics["numbers.numRecordsOut"] == 76
+    assert metrics.subtasks("numbers.to.count.numBytesOut") == {0: 48, 1: 560}
+    assert metrics["numbers.to.count.numBuffersOut"] == 2
