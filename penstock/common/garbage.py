@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,20 +29,51 @@ class CollectionPause:
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
-        """Collect garbage inside the context.
+        """Collect garbage inside the context, unless the program or another pause had disabled the collector.
 
         The objects that were created during the pause do not count: the collector runs once there are as many new ones.
         It would otherwise begin with a visit to all of them.
         """
-        thresholds, young = gc.get_threshold(), gc.get_count()[0]
-        if thresholds[0]:
-            gc.set_threshold(thresholds[0] + 2 * young, *thresholds[1:])
-        self.end()
+        if not self._enabled:
+            yield
+            return
+        with _thresholds.raised(2 * gc.get_count()[0]):
+            gc.enable()
+            try:
+                yield
+            finally:
+                gc.disable()
+
+
+class _Thresholds:
+    """Raises the first threshold of the collector. Several drivers of one process can do so at the same time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._raising = 0
+        self._before = self._now = gc.get_threshold()
+
+    @contextmanager
+    def raised(self, more: int) -> Iterator[None]:
+        """Raise the threshold inside the context. Zero, which turns the collector off, stays zero."""
+        with self._lock:
+            if not self._raising:
+                self._before = gc.get_threshold()
+            self._raising += 1
+            first, *others = self._before
+            gc.set_threshold(first + more if first else 0, *others)
+            self._now = gc.get_threshold()
         try:
             yield
         finally:
-            self.begin()
-            gc.set_threshold(*thresholds)
+            with self._lock:
+                self._raising -= 1
+                # Code in the context might have set others.
+                if not self._raising and gc.get_threshold() == self._now:
+                    gc.set_threshold(*self._before)
+
+
+_thresholds = _Thresholds()
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import gc
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from penstock.common.garbage import GarbageCollector, collection_paused
 
@@ -119,3 +119,38 @@ def test_user_code_within_a_pause_is_collected_but_does_not_pay_for_the_objects_
         gc.callbacks.remove(collected)
     assert gc.isenabled()
     assert gc.get_threshold() == thresholds
+
+
+def test_pauses_of_two_drivers_that_overlap_leave_the_collector_as_it_was() -> None:
+    thresholds = gc.get_threshold()
+    with ExitStack() as first, ExitStack() as second:
+        one = first.enter_context(collection_paused())
+        other = second.enter_context(collection_paused())
+        with one.lifted(), other.lifted():
+            assert gc.isenabled()
+        first.close()
+        with other.lifted():
+            assert gc.isenabled()
+    assert gc.isenabled()
+
+    one_lifted, other_lifted = ExitStack(), ExitStack()
+    with collection_paused() as one:
+        kept = [[number] for number in range(5000)]
+        one_lifted.enter_context(one.lifted())
+        with collection_paused() as other:
+            other_lifted.enter_context(other.lifted())
+            one_lifted.close()
+            other_lifted.close()
+            del kept
+    assert gc.isenabled()
+    assert gc.get_threshold() == thresholds
+
+
+def test_thresholds_that_user_code_sets_within_a_pause_stay() -> None:
+    thresholds = gc.get_threshold()
+    try:
+        with collection_paused() as pause, pause.lifted():
+            gc.set_threshold(123, 4, 5)
+        assert gc.get_threshold() == (123, 4, 5)
+    finally:
+        gc.set_threshold(*thresholds)
