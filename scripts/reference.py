@@ -36,7 +36,7 @@ TOPICS = {
     "Checkpoints and savepoints": ("checkpoint.", "savepoint."),
     "Connectors": ("connectors.",),
     "Running jobs": ("driver.", "control.", "cli."),
-    "The service": ("cluster.", "rest."),
+    "The service": ("cluster.", "rest.", "web."),
     "Spark": ("spark.",),
     "State as tables": ("tables.",),
     "Queryable state": ("query.", "driver.queryable"),
