@@ -4,6 +4,23 @@ from __future__ import annotations
 
 from penstock.common.options.flink.ruling import without_effect
 
+_METRICS_OF_ROCKSDB = """
+    metrics.actual-delayed-write-rate metrics.background-errors
+    metrics.block-cache-capacity metrics.block-cache-hit metrics.block-cache-miss
+    metrics.block-cache-pinned-usage metrics.block-cache-usage metrics.bloom-filter-full-positive
+    metrics.bloom-filter-full-true-positive metrics.bloom-filter-useful metrics.bytes-read metrics.bytes-written
+    metrics.column-family-as-variable metrics.compaction-pending metrics.compaction-read-bytes
+    metrics.compaction-write-bytes metrics.cur-size-active-mem-table metrics.cur-size-all-mem-tables
+    metrics.estimate-live-data-size metrics.estimate-num-keys metrics.estimate-pending-compaction-bytes
+    metrics.estimate-table-readers-mem metrics.is-write-stopped metrics.iter-bytes-read
+    metrics.live-sst-files-size metrics.mem-table-flush-pending metrics.num-deletes-active-mem-table
+    metrics.num-deletes-imm-mem-tables metrics.num-entries-active-mem-table metrics.num-entries-imm-mem-tables
+    metrics.num-files-at-level metrics.num-immutable-mem-table metrics.num-live-versions
+    metrics.num-running-compactions metrics.num-running-flushes metrics.num-snapshots
+    metrics.size-all-mem-tables metrics.stall-micros metrics.total-sst-files-size
+"""
+"""ForSt, which began as a copy of RocksDB, has the same ones."""
+
 RULINGS = (
     without_effect(
         "Every backend stores changes incrementally, so none needs a changelog.",
@@ -64,35 +81,11 @@ RULINGS = (
         """
         state.backend.{latency-track.history-size latency-track.keyed-state-enabled latency-track.sample-interval
         latency-track.state-name-as-variable}
-        state.backend.forst.{metrics.actual-delayed-write-rate metrics.background-errors
-        metrics.block-cache-capacity metrics.block-cache-hit metrics.block-cache-miss
-        metrics.block-cache-pinned-usage metrics.block-cache-usage metrics.bloom-filter-full-positive
-        metrics.bloom-filter-full-true-positive metrics.bloom-filter-useful metrics.bytes-read metrics.bytes-written
-        metrics.column-family-as-variable metrics.compaction-pending metrics.compaction-read-bytes
-        metrics.compaction-write-bytes metrics.cur-size-active-mem-table metrics.cur-size-all-mem-tables
-        metrics.estimate-live-data-size metrics.estimate-num-keys metrics.estimate-pending-compaction-bytes
-        metrics.estimate-table-readers-mem metrics.is-write-stopped metrics.iter-bytes-read
-        metrics.live-sst-files-size metrics.mem-table-flush-pending metrics.num-deletes-active-mem-table
-        metrics.num-deletes-imm-mem-tables metrics.num-entries-active-mem-table metrics.num-entries-imm-mem-tables
-        metrics.num-files-at-level metrics.num-immutable-mem-table metrics.num-live-versions
-        metrics.num-running-compactions metrics.num-running-flushes metrics.num-snapshots
-        metrics.size-all-mem-tables metrics.stall-micros metrics.total-sst-files-size}
-        state.backend.rocksdb.{metrics.actual-delayed-write-rate metrics.background-errors
-        metrics.block-cache-capacity metrics.block-cache-hit metrics.block-cache-miss
-        metrics.block-cache-pinned-usage metrics.block-cache-usage metrics.bloom-filter-full-positive
-        metrics.bloom-filter-full-true-positive metrics.bloom-filter-useful metrics.bytes-read metrics.bytes-written
-        metrics.column-family-as-variable metrics.compaction-pending metrics.compaction-read-bytes
-        metrics.compaction-write-bytes metrics.cur-size-active-mem-table metrics.cur-size-all-mem-tables
-        metrics.estimate-live-data-size metrics.estimate-num-keys metrics.estimate-pending-compaction-bytes
-        metrics.estimate-table-readers-mem metrics.is-write-stopped metrics.iter-bytes-read
-        metrics.live-sst-files-size metrics.mem-table-flush-pending metrics.num-deletes-active-mem-table
-        metrics.num-deletes-imm-mem-tables metrics.num-entries-active-mem-table metrics.num-entries-imm-mem-tables
-        metrics.num-files-at-level metrics.num-immutable-mem-table metrics.num-live-versions
-        metrics.num-running-compactions metrics.num-running-flushes metrics.num-snapshots
-        metrics.size-all-mem-tables metrics.stall-micros metrics.total-sst-files-size}
+        state.backend.forst.{@}
+        state.backend.rocksdb.{@}
         state.latency-track.{history-size keyed-state-enabled sample-interval state-name-as-variable}
         state.size-track.{history-size keyed-state-enabled sample-interval state-name-as-variable}
-        """,
+        """.replace("@", _METRICS_OF_ROCKSDB),
     ),
     without_effect(
         "The threads that serve connections belong to Arrow Flight.",
