@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from chaos.query.checkpoints import Checkpoints
+from chaos.query.checkpoints import Checkpoints, Place
 from chaos.query.program import KEYS, LETTERS, NAME, REMAINDERS, STATES, TALLIES, TOTALS, remainder
 from penstock.query import QueryableStateClient
-from penstock.query.client_types import Change
+from penstock.query.client_types import Change, CheckpointChanges
 from penstock.query.errors import (
     CheckpointGone,
     CheckpointNotReached,
@@ -27,6 +27,8 @@ from penstock.query.pinned import PinnedReads
 UNANSWERED = (Unreachable, NotServed, UnknownJob, TooManyReads, CheckpointNotReached)
 """What a client gets while the processes that could answer are dead or start."""
 _PAUSE_S = 0.05
+_REST_S = 0.01
+"""Between two reads of a client, so that the job gets some of the CPU time as well."""
 _MIX = {"get": 62, "entries": 10, "pair": 18, "many": 5, "scan": 5}
 """Reads per hundred. The last three are pinned, over both states."""
 
@@ -38,7 +40,7 @@ class Reader:
         self._client = client
         self._known = known
         self._dice = random.Random(seed)
-        self._last = 0
+        self._last = Place("", 0)
         self.counts: Counter[str] = Counter()
         self.violations: list[str] = []
         self.unanswered = 0
@@ -47,7 +49,7 @@ class Reader:
         """When the last read was answered."""
         self.longest = 0.0
         """The longest time between two answers, in seconds."""
-        self._answers: dict[tuple[str, int], Any] = {}
+        self._answers: dict[tuple[str, Place], Any] = {}
 
     @property
     def reads(self) -> int:
@@ -56,8 +58,7 @@ class Reader:
 
     def run(self, stopped: threading.Event) -> None:
         while not stopped.is_set():
-            if not self.read():
-                stopped.wait(_PAUSE_S)
+            stopped.wait(_REST_S if self.read() else _PAUSE_S)
 
     def read(self) -> bool:
         """Read once. Return whether it was answered."""
@@ -82,42 +83,41 @@ class Reader:
     def _get(self) -> None:
         state, key = self._place()
         value, checkpoint = self._client.read(NAME, state, key)
-        self._seen(checkpoint)
-        self._compare(checkpoint, state, key, value)
+        self._compare(self._seen(checkpoint), state, key, value)
 
     def _entries(self) -> None:
         letter, limit = self._dice.randrange(LETTERS), self._dice.randrange(1, REMAINDERS + 1)
         start = remainder(self._dice.randrange(REMAINDERS))
         page = self._client.entries(NAME, TALLIES, letter, start=start, limit=limit)
-        self._seen(page.checkpoint)
-        wanted = self._state(page.checkpoint, TALLIES).get(letter, {})
+        place = self._seen(page.checkpoint)
+        wanted = self._state(place, TALLIES).get(letter, {})
         entries = dict(sorted(entry for entry in wanted.items() if entry[0] >= start)[:limit])
         if page.entries != entries:
-            self._wrong(page.checkpoint, f"the entries of key {letter} of {TALLIES}", page.entries, entries)
+            self._wrong(place, f"the entries of key {letter} of {TALLIES}", page.entries, entries)
 
     def _pair(self) -> None:
         key, letter = self._dice.randrange(KEYS), self._dice.randrange(LETTERS)
 
-        def both(pinned: PinnedReads) -> None:
+        def both(pinned: PinnedReads, place: Place) -> None:
             total, tally = pinned.get(TOTALS, key), pinned.get(TALLIES, letter)
-            self._compare(pinned.checkpoint, TOTALS, key, total)
-            self._compare(pinned.checkpoint, TALLIES, letter, tally)
+            self._compare(place, TOTALS, key, total)
+            self._compare(place, TALLIES, letter, tally)
 
         self._pinned(both)
 
     def _many(self) -> None:
         keys = self._dice.sample(range(KEYS), 20)
 
-        def both(pinned: PinnedReads) -> None:
+        def both(pinned: PinnedReads, place: Place) -> None:
             found, tallied = pinned.get_many(TOTALS, keys), pinned.get_many(TALLIES, [*range(LETTERS)])
-            wanted = self._state(pinned.checkpoint, TOTALS)
-            self._equal(pinned.checkpoint, TOTALS, found, {key: wanted[key] for key in keys if key in wanted})
-            self._equal(pinned.checkpoint, TALLIES, tallied, self._state(pinned.checkpoint, TALLIES))
+            wanted = self._state(place, TOTALS)
+            self._equal(place, TOTALS, found, {key: wanted[key] for key in keys if key in wanted})
+            self._equal(place, TALLIES, tallied, self._state(place, TALLIES))
 
         self._pinned(both)
 
     def _scan(self) -> None:
-        def both(pinned: PinnedReads) -> None:
+        def both(pinned: PinnedReads, place: Place) -> None:
             for state in (TOTALS, TALLIES):
                 found: dict[Any, Any] = {}
                 for row in pinned.scan(state).read_all().to_pylist():
@@ -125,15 +125,14 @@ class Reader:
                         found.setdefault(row["key"], {})[row["map_key"]] = row["value"]
                     else:
                         found[row["key"]] = row["value"]
-                self._equal(pinned.checkpoint, state, found, self._state(pinned.checkpoint, state))
+                self._equal(place, state, found, self._state(place, state))
 
         self._pinned(both)
 
-    def _pinned(self, read: Callable[[PinnedReads], None]) -> None:
+    def _pinned(self, read: Callable[[PinnedReads, Place], None]) -> None:
         try:
             with self._client.pinned(NAME, lease=10.0) as pinned:
-                self._seen(pinned.checkpoint)
-                read(pinned)
+                read(pinned, self._seen(pinned.checkpoint))
         except CheckpointGone as error:
             # The server that kept the checkpoint is dead. The rig compares the number with that of its kills.
             self.lost_pins += 1
@@ -146,33 +145,34 @@ class Reader:
             return TOTALS, self._dice.randrange(KEYS)
         return TALLIES, self._dice.randrange(LETTERS)
 
-    def _seen(self, checkpoint: int) -> None:
-        if checkpoint < self._last:
-            self.violations.append(f"a client read checkpoint {checkpoint} after {self._last}")
-        self._last = max(self._last, checkpoint)
+    def _seen(self, checkpoint: int) -> Place:
+        # The client notes the lineage of the last answer, to never go back.
+        place = Place(self._client._seen[NAME][0], checkpoint)
+        if place < self._last:
+            self.violations.append(f"a client read {_named(place)} after {_named(self._last)}")
+        self._last = max(self._last, place)
+        return place
 
-    def _state(self, checkpoint: int, state: str) -> dict[Any, Any]:
-        place = state, checkpoint
-        if place not in self._answers:
+    def _state(self, place: Place, state: str) -> dict[Any, Any]:
+        asked = state, place
+        if asked not in self._answers:
             if len(self._answers) > 100:
                 self._answers.clear()
-            self._answers[place] = state_at(self._known, checkpoint, state, self.violations)
-        found: dict[Any, Any] = self._answers[place]
+            self._answers[asked] = state_at(self._known, place, state, self.violations)
+        found: dict[Any, Any] = self._answers[asked]
         return found
 
-    def _compare(self, checkpoint: int, state: str, key: int, value: Any) -> None:
-        wanted = self._state(checkpoint, state).get(key)
+    def _compare(self, place: Place, state: str, key: int, value: Any) -> None:
+        wanted = self._state(place, state).get(key)
         if value != wanted:
-            self._wrong(checkpoint, f"key {key} of {state}", value, wanted)
+            self._wrong(place, f"key {key} of {state}", value, wanted)
 
-    def _equal(self, checkpoint: int, state: str, found: Any, wanted: Any) -> None:
+    def _equal(self, place: Place, state: str, found: Any, wanted: Any) -> None:
         if found != wanted:
-            self._wrong(checkpoint, state, found, wanted)
+            self._wrong(place, state, found, wanted)
 
-    def _wrong(self, checkpoint: int, what: str, found: Any, wanted: Any) -> None:
-        self.violations.append(
-            f"checkpoint {checkpoint}: {what} is {_short(found)}, but {_short(wanted)} was committed"
-        )
+    def _wrong(self, place: Place, what: str, found: Any, wanted: Any) -> None:
+        self.violations.append(f"{_named(place)}: {what} is {_short(found)}, but {_short(wanted)} was committed")
 
 
 class Subscriber:
@@ -188,29 +188,12 @@ class Subscriber:
 
     def run(self, stopped: threading.Event) -> None:
         held: dict[Any, Any] = {}
-        since: int | None = None
+        last: Place | None = None
         while not stopped.is_set():
+            since, lineage = (None, "") if last is None else (last.number, last.lineage)
             try:
-                for changes in self._client.subscribe(NAME, self._state, since=since):
-                    if changes.reset:
-                        self.resets += 1
-                        held.clear()
-                    elif since is None or changes.checkpoint != since + 1:
-                        self.violations.append(
-                            f"the changes of checkpoint {changes.checkpoint} of {self._state} came after those of {since}"
-                        )
-                    if since is not None and changes.checkpoint < since:
-                        self.violations.append(f"a subscriber got checkpoint {changes.checkpoint} after {since}")
-                    apply(held, changes.changes)
-                    since = changes.checkpoint
-                    self.checkpoints += 1
-                    wanted = state_at(self._known, since, self._state, self.violations)
-                    if held != wanted:
-                        self.violations.append(
-                            f"checkpoint {since}: the changes of {self._state} give {_short(held)}, but "
-                            f"{_short(wanted)} was committed"
-                        )
-                        held = dict(wanted)
+                for changes in self._client.subscribe(NAME, self._state, since=since, lineage=lineage):
+                    last = self._check(held, last, changes)
                     if stopped.is_set():
                         return
             except UNANSWERED:
@@ -219,6 +202,25 @@ class Subscriber:
                 if not stopped.is_set():
                     self.violations.append(f"a subscription failed: {type(error).__name__}: {error.statement()}")
             stopped.wait(_PAUSE_S)
+
+    def _check(self, held: dict[Any, Any], last: Place | None, changes: CheckpointChanges) -> Place:
+        place = Place(changes.lineage, changes.checkpoint)
+        self.checkpoints += 1
+        if changes.reset:
+            self.resets += 1
+            held.clear()
+        elif last is None or place != (last.lineage, last.number + 1):
+            self.violations.append(f"the changes of {_named(place)} of {self._state} came after those of {last}")
+        if last is not None and place < last:
+            self.violations.append(f"a subscriber got {_named(place)} after {_named(last)}")
+        apply(held, changes.changes)
+        wanted = state_at(self._known, place, self._state, self.violations)
+        if held != wanted:
+            found, wants = _short(held), _short(wanted)
+            self.violations.append(f"{_named(place)}: the changes of {self._state} give {found}, but it holds {wants}")
+            held.clear()
+            held.update(wanted)
+        return place
 
 
 def apply(state: dict[Any, Any], changes: list[Change]) -> None:
@@ -238,11 +240,11 @@ def apply(state: dict[Any, Any], changes: list[Change]) -> None:
             state[change.key] = change.value
 
 
-def state_at(known: Checkpoints, checkpoint: int, state: str, violations: list[str]) -> dict[Any, Any]:
+def state_at(known: Checkpoints, place: Place, state: str, violations: list[str]) -> dict[Any, Any]:
     """Return what a state holds at a checkpoint."""
-    records = known.records_of(checkpoint)
+    records = known.records_of(place)
     if records is None:
-        violations.append(f"an answer names checkpoint {checkpoint}, which was never completed")
+        violations.append(f"an answer names {_named(place)}, which was never completed")
         return {}
     found: dict[Any, Any] = STATES[state](records)
     return found
@@ -251,3 +253,7 @@ def state_at(known: Checkpoints, checkpoint: int, state: str, violations: list[s
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _named(place: Place) -> str:
+    return f"checkpoint {place.number} of {place.lineage}"

@@ -121,10 +121,11 @@ class Rig:
         counts = sum((reader.counts for reader in self.readers), Counter())
         of_each = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
         subscribed = " and ".join(f"{each.checkpoints} ({each.resets} resets)" for each in self.subscribers)
+        unanswered, lost = (sum(getattr(each, name) for each in self.readers) for name in ("unanswered", "lost_pins"))
+        longest = max(each.longest for each in self.readers)
         return (
-            f"{self.reads:,} reads: {of_each}; {sum(each.unanswered for each in self.readers):,} unanswered, at most "
-            f"{max(each.longest for each in self.readers):.1f} s without an answer; {sum(each.lost_pins for each in self.readers)} pins lost; changes of {subscribed} "
-            "checkpoints"
+            f"{self.reads:,} reads ({of_each}), {unanswered:,} without an answer, at most {longest:.1f} s in a row; "
+            f"{lost} pins lost; changes of {subscribed} checkpoints"
         )
 
     # -- faults ----------------------------------------------------------------------------------------------------
@@ -138,10 +139,8 @@ class Rig:
         self._until_answered(began)
         self.progress.outcomes.append(Outcome(index, kind, did, recovered, ended, missed))
         again = f"; the driver exited and was restarted: {ended}" if ended else ""
-        self._say(
-            f"{index + 1:3}/{len(self._plan)} {kind:9} at {self.reads:,} reads: {did}; {_EPOCHS} checkpoints later after "
-            f"{recovered:.1f} s{again}"
-        )
+        done = f"{index + 1:3}/{len(self._plan)} {kind:9} at {self.reads:,} reads: {did}"
+        self._say(f"{done}; {_EPOCHS} checkpoints later after {recovered:.1f} s{again}")
 
     def _inject(self, kind: str) -> tuple[str, bool]:
         """Return what was done, and whether there was no target."""
@@ -267,9 +266,9 @@ class Rig:
     def _epochs(self, count: int) -> str:
         """Wait until the job has completed some checkpoints. Return why drivers ended meanwhile."""
         ended: list[str] = []
-        first = self.known.newest
+        first = self.known.count
         until = time.monotonic() + _PATIENCE_S
-        while self.known.newest < first + count:
+        while self.known.count < first + count:
             if why := self._tend() if self.progress.drivers and self._threads[0].ident else self._alive():
                 ended.append(why)
             if len(ended) >= _FRUITLESS:
@@ -312,7 +311,7 @@ class Rig:
 
     def _violations(self) -> list[str]:
         clients = [*self.readers, *self.subscribers]
-        return [*self.known.violations, *(text for each in clients for text in each.violations)]
+        return [text for each in clients for text in each.violations]
 
     def _check(self) -> None:
         violations = self.progress.violations

@@ -81,7 +81,8 @@ class Connection:
         if isinstance(error, flight.FlightTimedOutError):
             problem = f"The server at {self.address} did not answer within the deadline."
             return Unreachable(problem, fix="Try again, or with a later deadline.")
-        if isinstance(error, flight.FlightUnavailableError):
+        # A server that dies while it answers can look like a call that was cancelled.
+        if isinstance(error, (flight.FlightUnavailableError, flight.FlightCancelledError)):
             return Unreachable(
                 f"No server answers at {self.address}.", fix="Check the address, and whether the job or server runs."
             )

@@ -119,6 +119,9 @@ class Follower:
             if found is None:
                 return False
             manifest, version = found
+            if not manifest.parent and not manifest.queryable:
+                # Made from a savepoint. Only the tasks of the first epoch tell which states are queryable.
+                return False
             if version.id <= self.newest:
                 # A former driver has published it, and will take it back.
                 return False

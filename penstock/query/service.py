@@ -215,6 +215,12 @@ class QueryService:
 
 
 def _readable(job: FollowedJob, follower: Follower, request: ReadRequest) -> Readable:
+    if request.lineage not in ("", job.lineage):
+        raise CheckpointGone(
+            f"Checkpoint {request.checkpoint} belongs to a former run of the job, before it started from a savepoint "
+            f"or from scratch.",
+            fix="Read the newest checkpoint, or pin it.",
+        )
     deadline = time.monotonic() + request.deadline_ms / 1000
     return follower.at(request.checkpoint, request.least_in(job.lineage), deadline)
 

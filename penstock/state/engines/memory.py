@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from typing import cast
 
 from penstock.state.engines.base import Engine, Reader
 from penstock.state.files import GroupChanges, prefix_end
@@ -104,7 +105,7 @@ class _Table:
             entries = [entry for entry in entries if entry[1] is not None]
         before = len(data)
         # One call for all entries takes two thirds of the time of a loop. It appends new keys to the end of the dict.
-        data.update(entries)
+        data.update(cast("list[tuple[bytes, bytes]]", entries))
         for key in islice(reversed(data), len(data) - before):
             if key in removed:
                 removed.discard(key)
