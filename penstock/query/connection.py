@@ -86,8 +86,8 @@ class Connection:
         if isinstance(error, flight.FlightUnavailableError) and any(words in str(error) for words in _UNTRUSTED):
             return NotTrusted(
                 f"The certificate of the server at {self.address} is not trusted, or is for another name.",
-                fix="Pass authorities=... with a PEM file of its authority (servers: queryable-state.ssl.ca), and connect to a "
-                "name that the certificate has.",
+                fix="Pass authorities=... with a PEM file of its authority (servers: queryable-state.ssl.ca), and "
+                "connect to a name that the certificate has.",
             )
         # A server that dies while it answers can look like a call that was cancelled.
         if isinstance(error, (flight.FlightUnavailableError, flight.FlightCancelledError)):
