@@ -1,6 +1,7 @@
 """Endpoints that read queryable state: the states of a job, their rows, one key, and the entries of a map.
 
-They ask the proxy of the job as any client does, in separate threads, so that a proxy that hangs blocks nothing else. Values are never unpickled.
+They ask the proxy of the job as any client does, in separate threads: a proxy that hangs blocks nothing else. Values
+are never unpickled.
 """
 
 from __future__ import annotations
