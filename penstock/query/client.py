@@ -327,16 +327,18 @@ class QueryableStateClient:
         job: str,
         state: str,
         *,
+        keys: list[Any] | None = None,
         keys_as_text: bool = False,
         at_least: int = 0,
         checkpoint: int | None = None,
         timeout: float = _LONGEST_SCAN_S,
     ) -> pa.RecordBatchReader:
-        """Return a complete state as an Arrow stream, with the columns of state tables: docs/query/state-tables.md.
+        """Return a state as an Arrow stream, with the columns of state tables: docs/query/state-tables.md.
 
         Args:
             job: The id of the job, or its name.
             state: The name of the queryable state, keyed or not.
+            keys: The keys whose rows to return; all by default. The server reads and sends no others.
             keys_as_text: Whether to show keys as text; required if the state has keys of several types.
             at_least: See ``get``.
             checkpoint: See ``get``.
@@ -346,6 +348,7 @@ class QueryableStateClient:
             job=job,
             state=state,
             keys_as_text=keys_as_text,
+            keys=None if keys is None else [_encoded(key, None) for key in keys],
             at_least=at_least,
             checkpoint=checkpoint,
             **self._common(job, checkpoint),
