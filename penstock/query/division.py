@@ -31,7 +31,7 @@ def divide(claims: Mapping[str, Collection[int]], blocks: int = BLOCKS) -> dict[
     least, larger = divmod(blocks, len(servers))
     # Servers that have more keep it, so that fewer blocks move.
     above = [server for server in servers if len(kept[server]) > least]
-    most = {server: least + 1 for server in [*above, *(each for each in servers if each not in above)][:larger]}
+    most = dict.fromkeys([*above, *(each for each in servers if each not in above)][:larger], least + 1)
     kept = {server: owned[: most.get(server, least)] for server, owned in kept.items()}
     owned = {block for each in kept.values() for block in each}
     free = [block for block in range(blocks) if block not in owned]
