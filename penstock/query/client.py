@@ -15,7 +15,7 @@ from penstock.common.tokens import read_token, state_directory
 from penstock.errors import PenstockError
 from penstock.query.client_types import Change, CheckpointChanges, MapPage, Read
 from penstock.query.connection import Connection, location
-from penstock.query.errors import BadRequest, CheckpointNotReached, NotAllowed, Unreachable, WrongKeyType
+from penstock.query.errors import BadRequest, CheckpointNotReached, NotAllowed, NotServed, Unreachable, WrongKeyType
 from penstock.query.pinned import PinnedReads
 from penstock.query.protocol import (
     CHECKPOINT,
@@ -404,24 +404,26 @@ class QueryableStateClient:
         hold = Hold(job=job, checkpoint=checkpoint, lease_ms=int(lease * 1000), deadline_ms=self._deadline_ms)
         held = _held(self._call(hold))
         self._note(job, held.lineage, held.checkpoint)
+        reads = PinnedReads(self, job, held.checkpoint, held.lease, lease)
         try:
-            yield PinnedReads(self, job, held.checkpoint, held.lease, lease)
+            yield reads
         finally:
             try:
-                self._call(Release(job=job, lease=held.lease, deadline_ms=1000))
-            except Unreachable:
+                self._call(Release(job=job, lease=reads.lease, deadline_ms=1000))
+            except (Unreachable, NotServed):
                 # The lease ends by itself.
                 pass
 
-    def renew(self, job: str, lease: str, seconds: float) -> None:
-        """Extend a lease from now on. ``pinned`` does it with each read.
+    def renew(self, job: str, lease: str, seconds: float) -> str:
+        """Extend a lease from now on, and return what to pass the next time. ``pinned`` does it with each read.
 
         Args:
             job: The id of the job, or its name.
             lease: The lease.
             seconds: How long the server keeps the checkpoint without a read.
         """
-        self._call(Hold(job=job, lease=lease, lease_ms=int(seconds * 1000), deadline_ms=self._deadline_ms))
+        hold = Hold(job=job, lease=lease, lease_ms=int(seconds * 1000), deadline_ms=self._deadline_ms)
+        return _held(self._call(hold)).lease
 
     def close(self) -> None:
         """Close the connection."""
