@@ -1,4 +1,4 @@
-"""The endpoint for Prometheus of a job or a Dispatcher, on a port of its own: `metrics.reporter.prom.port`."""
+"""The endpoint for Prometheus of a job or a Dispatcher, on a dedicated port: `metrics.reporter.prom.port`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The endpoint for Prometheus: its settings, its ports, and who may read it."""
+"""The endpoint for Prometheus: its settings, its ports, and who can read it."""
 
 import http.client
 import logging
@@ -23,7 +23,7 @@ def ports(**settings: str) -> list[tuple[str, tuple[int, ...]]]:
 
 
 class TestTheSettings:
-    def test_without_a_port_and_a_class_there_is_no_endpoint(self) -> None:
+    def test_settings_without_a_port_and_a_class_start_no_endpoint(self) -> None:
         assert ports() == []
         assert ports(reporters="prom") == []
 
@@ -80,7 +80,7 @@ def asked(port: int, host: str = "", method: str = "GET", path: str = "/metrics"
 
 
 class TestTheEndpoint:
-    def test_it_answers_with_the_metrics_at_any_path(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_the_endpoint_answers_at_any_path(self, caplog: pytest.LogCaptureFixture) -> None:
         parser = pytest.importorskip("prometheus_client.parser")
         with served(caplog) as port:
             for path in ("/metrics", "/"):
@@ -133,7 +133,7 @@ class TestPortsThatAreTaken:
                 assert port == free
                 assert asked(port)[0] == 200
 
-    def test_without_a_free_port_the_job_runs_without_it_and_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_job_without_a_free_port_runs_without_an_endpoint_and_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             serve_metrics({"metrics.reporter.prom.port": str(port)}, lambda: [JOB], "job 'word count'")()
