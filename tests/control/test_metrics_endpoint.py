@@ -133,7 +133,9 @@ class TestPortsThatAreTaken:
                 assert port == free
                 assert asked(port)[0] == 200
 
-    def test_a_job_without_a_free_port_runs_without_an_endpoint_and_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_job_without_a_free_port_runs_without_an_endpoint_and_says_so(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             serve_metrics({"metrics.reporter.prom.port": str(port)}, lambda: [JOB], "job 'word count'")()
