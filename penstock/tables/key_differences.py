@@ -99,6 +99,7 @@ def _keyed_differences(
             kind = ADDED if key not in was else REMOVED if key not in now else CHANGED
             yield KeyDifference(decode_key(key), kind, older.value(had), newer.value(has))
         progress(keys, (group + 1) / groups)
+    progress(keys, 1.0)
 
 
 class _Groups:

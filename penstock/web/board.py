@@ -26,6 +26,7 @@ from penstock.web.observation import Watches
 from penstock.web.overview import overview
 
 _POLL_S = 0.5
+_READERS = 2
 
 
 @dataclass
@@ -35,6 +36,8 @@ class Board:
     service: Service
     audit: AuditLog
     watches: Watches = field(default_factory=Watches)
+    readers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_READERS))
+    """Bounds the reads of state: each takes a thread, and up to a key group of memory."""
     _overview: Markup = field(default=Markup(""), init=False)
     _overview_until: float = field(default=0.0, init=False)
 

@@ -45,8 +45,10 @@ def job(tmp_path):
 
 
 def two_savepoints(job, folder, first, second):
+    job.set_clock(1000)
     job.push(*first).epoch()
     one = Savepoint.load(job.savepoint(folder / "one"))
+    job.set_clock(2000)
     job.push(*second).epoch()
     return one, Savepoint.load(job.savepoint(folder / "two"))
 
