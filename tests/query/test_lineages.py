@@ -1,7 +1,5 @@
 """Reads of a job that continues in another lineage, whose checkpoints have numbers that were used before."""
 
-import threading
-
 import pytest
 from query_jobs import every_kind
 
@@ -29,24 +27,6 @@ def restore(job, tmp_path):
 def await_lineage(client, lineage):
     while client.describe("id0").lineage != lineage:
         pass
-
-
-def test_the_former_lineage_answers_until_the_restored_job_has_completed_an_epoch(job, serve, connect, restore):
-    job.run(("ann", 1))
-    [followed] = serve(job).service._jobs.values()
-    with connect(timeout=0.1) as client:
-        lineage = restore()
-        assert job.harness.checkpoint == 1
-        assert client.read("id0", "the value", "ann", at_least=2) == (100, 2)
-        for _ in range(2):
-            # The second time, it has tried the lineage before.
-            followed._asked = -10.0
-            while followed._asked < 0:
-                threading.Event().wait(0.001)
-        assert client.read("id0", "the value", "ann") == (100, 2)
-        job.run(("ann", 3))
-        await_lineage(client, lineage)
-        assert client.read("id0", "the list", "ann") == ([1, 3], 2)
 
 
 def test_pinned_reads_fail_rather_than_show_the_same_number_of_another_lineage(job, serve, client, restore):

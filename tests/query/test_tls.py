@@ -120,13 +120,14 @@ def test_only_clients_with_the_authority_and_the_token_read_from_another_address
     assert "PRIVATE KEY" not in caplog.text
 
 
-def test_servers_register_with_a_proxy_over_tls_only_if_they_trust_it(job, secured, reach, tmp_path):
-    job.run(("ann", 3))
+def test_servers_register_with_a_proxy_over_tls_only_if_they_trust_it(make_job, secured, reach, tmp_path):
+    jobs = [make_job(f"job{number}") for number in range(3)]
     (tmp_path / "other").mkdir()
     other, _ = self_signed(tmp_path / "other")
     servers = [StateServer(secured | changed) for changed in ({}, {}, {"queryable-state.ssl.ca": other})]
     try:
-        for number, each in enumerate(servers):
+        for number, (each, job) in enumerate(zip(servers, jobs, strict=True)):
+            job.run(("ann", 3))
             each.await_checkpoint(each.follow(f"id{number}", f"job{number}", job.root), 1)
             each.register()
         assert servers[0].proxy_address.startswith("grpc+tls://")
