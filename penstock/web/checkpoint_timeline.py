@@ -102,5 +102,5 @@ def _bars(who: str, parts: Sequence[Part], begin: int, scale: float, place: tupl
             where = {"x": f"{x:.1f}", "y": f"{y:.1f}", "width": f"{width:.1f}", "height": f"{height:.1f}"}
             bars.append(tag("rect", **where, class_=f"bar {style}"))
         x += width
-    told = ", ".join(f"{name} {duration(length)}" for _, name, length in parts)
-    return tag("g", tag("title", f"{who}: {told}"), *bars)
+    lengths = ", ".join(f"{name} {duration(length)}" for _, name, length in parts)
+    return tag("g", tag("title", f"{who}: {lengths}"), *bars)
