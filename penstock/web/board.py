@@ -28,6 +28,7 @@ from penstock.web.observation import Watches
 from penstock.web.overview import overview
 
 _POLL_S = 0.5
+_READERS = 2
 
 
 @dataclass
@@ -37,6 +38,10 @@ class Board:
     service: Service
     audit: AuditLog
     watches: Watches = field(default_factory=Watches)
+    readers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_READERS))
+    """Bounds the reads of state: each takes a thread, and up to a key group of memory."""
+    disposed: set[str] = field(default_factory=set)
+    """Savepoints that were deleted here; jobs still list them."""
     _overview: Markup = field(default=Markup(""), init=False)
     _overview_until: float = field(default=0.0, init=False)
 
@@ -101,6 +106,16 @@ class Board:
                 return found
             await asyncio.sleep(_POLL_S)
 
+    async def dispose(self, path: str) -> Operation:
+        """Delete a savepoint, and wait until it is gone."""
+        trigger_id = await self.service.gateway.dispose_savepoint(location("savepoint path", path))
+        self._record("Dispose", "")
+        while not (found := await self.service.gateway.operation("", trigger_id)).done:
+            await asyncio.sleep(_POLL_S)
+        if not found.failure_kind:
+            self.disposed.add(path)
+        return found
+
     async def cancel(self, job_id: str) -> None:
         """Cancel a job. Raises Forbidden, UnknownJob, Conflict."""
         if not self.service.cancel:
@@ -120,8 +135,20 @@ class Board:
         self._record("Upload", "")
         return stored
 
+    async def programs(self) -> list[StoredProgram]:
+        """Return the programs that were uploaded, newest first."""
+        return sorted(await self.service.gateway.programs(), key=lambda each: -each.uploaded_ms)
+
     async def submit(
-        self, program: str, arguments: str, settings: str, savepoint: str, *, dry_run: bool = False
+        self,
+        program: str,
+        arguments: str,
+        settings: str,
+        savepoint: str,
+        *,
+        claim_mode: str = "",
+        skip_missing: bool = False,
+        dry_run: bool = False,
     ) -> str:
         """Run a stored program and return the id of its job; with `dry_run` only compare it with the savepoint.
 
@@ -136,6 +163,8 @@ class Board:
             arguments=split_arguments(arguments),
             configuration=settings_of_job(parsed_settings(settings)),
             savepoint=location("savepoint path", savepoint) if savepoint else "",
+            claim_mode=claim_mode if savepoint else "",
+            allow_non_restored_state=skip_missing,
         )
         if dry_run:
             return await self.service.gateway.dry_run(request)

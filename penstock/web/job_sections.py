@@ -133,12 +133,9 @@ def checkpoints(job: JobSnapshot, watch: Watch) -> Markup:
         ]
         for place, each in enumerate(found.history)
     ]
-    savepoints = [each for each in found.history if each.savepoint and each.path]
     return join(
         tag("p", settings),
         tag("p", counts + (f"; resumed from {restored.id} at {utc(restored.restored_ms)}" if restored else "")),
-        tag("h2", "Savepoints") if savepoints else None,
-        tag("ul", *(tag("li", tag("code", each.path)) for each in savepoints), class_="paths") if savepoints else None,
         tag("h2", "History"),
         timeline_legend() if rows else None,
         table(head, rows, label="Checkpoints", numeric=frozenset({2, 4, 5}))

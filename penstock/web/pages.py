@@ -11,7 +11,6 @@ from typing import Any
 from fastapi import Request
 from nicegui import ui
 
-from penstock.cluster.gateway import Conflict
 from penstock.common.wall_clock import now_ms
 from penstock.driver.control_messages import MakeSavepoint, Operable, Rescale, Stop
 from penstock.driver.job_snapshot import JobSnapshot
@@ -22,6 +21,8 @@ from penstock.web.chart_page import job_charts
 from penstock.web.job_sections import SECTIONS, heading, navigation, vertex_section
 from penstock.web.log_page import job_logs
 from penstock.web.markup import Markup, join, tag
+from penstock.web.notices import ended, failed, in_progress
+from penstock.web.savepoints import savepoint_list
 from penstock.web.state_page import state_browser
 from penstock.web.submit_page import submit_form
 
@@ -86,7 +87,7 @@ def show_overview(request: Request) -> None:
 
 
 @ui.page("/submit", title="Penstock")
-def show_submission(request: Request) -> None:
+def show_submission(request: Request, savepoint: str = "") -> None:
     """Show the form to submit a program."""
     board = _board(request)
     if _frame(board, "Submit a program"):
@@ -94,7 +95,7 @@ def show_submission(request: Request) -> None:
             back = tag("p", tag("a", "All jobs", href="/web/"), class_="crumbs")
             ui.html(join(back, tag("h1", "Submit a program")), sanitize=False).classes("live")
             if board.accepts_programs:
-                submit_form(board)
+                submit_form(board, savepoint)
             else:
                 ui.html(tag("p", "This service accepts no programs.", class_="reason"), sanitize=False)
 
@@ -106,12 +107,12 @@ def show_job(request: Request, job_id: str) -> None:
 
 
 @ui.page("/jobs/{job_id}/{section}", title="Penstock")
-def show_section(request: Request, job_id: str, section: str, vertex: str = "") -> None:
-    """Show a section of a job."""
-    _job_page(request, job_id, section, vertex)
+def show_section(request: Request, job_id: str, section: str, vertex: str = "", moment: str = "") -> None:
+    """Show a section of a job: one chain of the graph, or the state at one moment, if the link names it."""
+    _job_page(request, job_id, section, vertex, moment)
 
 
-def _job_page(request: Request, job_id: str, section: str, vertex: str = "") -> None:
+def _job_page(request: Request, job_id: str, section: str, vertex: str = "", moment: str = "") -> None:
     board = _board(request)
     if not _frame(board, "Job"):
         return
@@ -130,7 +131,7 @@ def _job_page(request: Request, job_id: str, section: str, vertex: str = "") -> 
         extra = ("logs", "state") if board.shows_state else ("logs",)
         ui.html(navigation(job, section, extra), sanitize=False)
         if section == "state" and board.shows_state:
-            state_browser(board, job)
+            state_browser(board, job, moment)
             return
         if section == "logs":
             job_logs(board, job)
@@ -138,6 +139,8 @@ def _job_page(request: Request, job_id: str, section: str, vertex: str = "") -> 
         if section == "charts":
             job_charts(board, job, lambda render: live(render, board.refresh_s))
             return
+        if section == "checkpoints":
+            savepoint_list(board, job_id)
         if section not in SECTIONS:
             ui.html(tag("p", f"Section '{section}' does not exist."), sanitize=False)
             return
@@ -229,7 +232,7 @@ def _cancel(board: Board, job: JobSnapshot) -> None:
             try:
                 await board.cancel(job.id)
             except PenstockError as error:
-                _failed("Cancel", error)
+                failed("Cancel", error)
             else:
                 ui.notify("The job is being cancelled.")
 
@@ -244,23 +247,12 @@ def _confirm(dialog: Any, name: str, go: Callable[[], Any], *, danger: bool = Fa
 
 
 async def _perform(board: Board, job: JobSnapshot, name: str, asked: Operable) -> None:
-    waiting = ui.notification(f"{name} is in progress.", spinner=True, timeout=None)
+    waiting = in_progress(name)
     try:
         found = await board.perform(job.id, asked)
     except PenstockError as error:
+        failed(name, error)
+        return
+    finally:
         waiting.dismiss()
-        _failed(name, error)
-        return
-    waiting.dismiss()
-    if found.failure_kind:
-        text = board.service.masking.text(f"{found.failure_kind}: {found.failure}")
-        ui.notify(f"{name} failed. {text}", type="negative", timeout=0, close_button="Close", multi_line=True)
-        return
-    where = f" It is in {found.savepoint}" if found.savepoint else ""
-    ui.notify(f"{name} is complete.{where}", type="positive", timeout=0, close_button="Close", multi_line=True)
-
-
-def _failed(name: str, error: PenstockError) -> None:
-    reason = "not possible now" if isinstance(error, Conflict) else "failed"
-    text = f"{name} {reason}. {error.statement()} {error.fix or ''}"
-    ui.notify(text, type="negative", timeout=0, close_button="Close", multi_line=True)
+    ended(board.service.masking, name, found)

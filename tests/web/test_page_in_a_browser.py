@@ -207,12 +207,13 @@ def test_a_refresh_keeps_the_focus(visit, service):
 def test_a_key_is_looked_up_in_the_newest_checkpoint(visit):
     page = visit.open(f"/jobs/{JOB}/state")
     result = page.get_by_role("region", name="Result")
-    expect(result).to_contain_text("Rows 1 to 3, the last one", timeout=15_000)
+    expect(result).to_contain_text("Rows 1 to 4, the last one", timeout=15_000)
     expect(page.get_by_text("Only one checkpoint is retained.")).to_be_visible()
     page.get_by_label("Key", exact=True).fill("river")
     page.get_by_role("button", name="Look up").click()
     expect(result).to_contain_text("Key group")
     expect(result.locator("code").nth(1)).to_have_text("2")
+    expect(result).to_contain_text("Not live: queryable-state.enable is not true for this job")
     page.get_by_role("button", name="History").click()
     expect(result).to_contain_text("History of river")
 
@@ -227,7 +228,7 @@ def test_a_hostile_key_is_looked_up_and_shown_as_text(visit):
 
 def test_a_state_is_exported(visit):
     page = visit.open(f"/jobs/{JOB}/state")
-    expect(page.get_by_role("region", name="Result")).to_contain_text("Rows 1 to 3", timeout=15_000)
+    expect(page.get_by_role("region", name="Result")).to_contain_text("Rows 1 to 4", timeout=15_000)
     with page.expect_download() as download:
         page.get_by_role("button", name="Export CSV").click()
     assert sorted(Path(download.value.path()).read_text().splitlines())[-1] == '"river","2"'
@@ -235,7 +236,7 @@ def test_a_state_is_exported(visit):
 
 def test_a_path_without_a_savepoint_is_reported_with_the_next_step(visit):
     page = visit.open(f"/jobs/{JOB}/state")
-    expect(page.get_by_role("region", name="Result")).to_contain_text("Rows 1 to 3", timeout=15_000)
+    expect(page.get_by_role("region", name="Result")).to_contain_text("Rows 1 to 4", timeout=15_000)
     page.get_by_label("Or the path of a savepoint").fill("/nowhere/<i>x</i>")
     page.get_by_role("button", name="Open").click()
     expect(page.get_by_role("alert")).to_contain_text("/nowhere/<i>x</i>")
@@ -321,7 +322,7 @@ def test_text_has_enough_contrast_in_light_and_dark(visit, service, scheme, widt
         service.change(command)
         page = visit.open(f"/{section}")
         if section.endswith("state"):
-            expect(page.get_by_role("region", name="Result")).to_contain_text("Rows 1 to 3", timeout=15_000)
+            expect(page.get_by_role("region", name="Result")).to_contain_text("Rows 1 to 4", timeout=15_000)
         assert page.evaluate(CONTRASTS) == [], section
         folder = os.environ.get("PENSTOCK_SCREENSHOTS")
         if folder:
@@ -332,7 +333,7 @@ def test_text_has_enough_contrast_in_light_and_dark(visit, service, scheme, widt
 def test_a_program_is_uploaded_and_submitted(visit, service, tmp_path):
     (tmp_path / "<b>job.py").write_text("program")
     page = visit.open("/submit")
-    page.get_by_role("button", name="Submit").click()
+    page.get_by_role("button", name="Submit", exact=True).click()
     expect(page.get_by_role("alert")).to_have_text("Choose a program first.")
     page.locator("input[type=file]").set_input_files(tmp_path / "<b>job.py")
     expect(page.get_by_text("It does not run yet.")).to_be_visible()
