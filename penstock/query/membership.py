@@ -63,7 +63,7 @@ class Membership:
 
         Args:
             description: What this server has.
-            held: The oldest checkpoint that a reader keeps; None if there is no such reader.
+            held: The oldest checkpoint that a reader keeps; None without such a reader.
         """
         try:
             self.others = self._announcements.others()
