@@ -53,6 +53,7 @@ T = TypeVar("T")
 _MARGIN_S = 2.0
 """What a request takes beyond its deadline at most."""
 _PAGE = 1000
+_LONGEST_SCAN_S = 600.0
 
 _description = msgspec.msgpack.Decoder(Description).decode
 _descriptions = msgspec.msgpack.Decoder(list[Description]).decode
@@ -326,28 +327,33 @@ class QueryableStateClient:
         job: str,
         state: str,
         *,
+        keys: list[Any] | None = None,
         keys_as_text: bool = False,
         at_least: int = 0,
         checkpoint: int | None = None,
+        timeout: float = _LONGEST_SCAN_S,
     ) -> pa.RecordBatchReader:
-        """Return a complete state as an Arrow stream, with the columns of state tables: docs/query/state-tables.md.
+        """Return a state as an Arrow stream, with the columns of state tables: docs/query/state-tables.md.
 
         Args:
             job: The id of the job, or its name.
             state: The name of the queryable state, keyed or not.
+            keys: The keys whose rows to return; all by default. The server reads and sends no others.
             keys_as_text: Whether to show keys as text; required if the state has keys of several types.
             at_least: See ``get``.
             checkpoint: See ``get``.
+            timeout: How many seconds the scan can take.
         """
         request = Scan(
             job=job,
             state=state,
             keys_as_text=keys_as_text,
+            keys=None if keys is None else [_encoded(key, None) for key in keys],
             at_least=at_least,
             checkpoint=checkpoint,
             **self._common(job, checkpoint),
         )
-        schema, batches = self._connection.stream(request, 10 * 60.0)
+        schema, batches = self._connection.stream(request, timeout)
         self._note(job, schema.metadata[LINEAGE].decode(), int(schema.metadata[CHECKPOINT]))
         return pa.RecordBatchReader.from_batches(schema, batches)
 
@@ -370,7 +376,7 @@ class QueryableStateClient:
         while until is None or since is None or since < until:
             request = Changes(job=job, state=state, since=since, seen_in=lineage, deadline_ms=self._deadline_ms)
             try:
-                schema, batches = self._connection.stream(request, 10 * 60.0)
+                schema, batches = self._connection.stream(request, _LONGEST_SCAN_S)
             except CheckpointNotReached:
                 if self.describe(job).ended:
                     return

@@ -75,6 +75,8 @@ class Scan(ReadRequest, kw_only=True, frozen=True, tag="scan"):
     """Read a complete state, as a stream of record batches."""
 
     keys_as_text: bool = False
+    keys: list[bytes] | None = None
+    """Only these keys; None for all."""
     blocks: list[int] | None = None
     """The blocks to read, for a state server; None for all."""
 
@@ -217,7 +219,8 @@ STREAMS = (Scan, Changes)
 """Requests whose answers are streams."""
 CHECKPOINT, LINEAGE, RESET = b"penstock.checkpoint", b"penstock.lineage", b"penstock.reset"
 KIND, TYPE = b"penstock.kind", b"penstock.type"
-"""Metadata of streams."""
+TIMESTAMP = b"penstock.timestamp"
+"""Metadata of streams. `TIMESTAMP` is the processing time of the checkpoint."""
 
 encode = msgspec.msgpack.Encoder().encode
 _decode_request = msgspec.msgpack.Decoder(AnyRequest).decode

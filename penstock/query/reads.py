@@ -15,18 +15,20 @@ import pyarrow as pa
 from penstock.query.errors import BadRequest, CheckpointGone, WrongKind
 from penstock.query.follower import Follower, Readable, runs_of
 from penstock.query.key_checks import declares_kind, decoded, missing
-from penstock.query.registry import find_state
+from penstock.query.registry import QueryableState, find_state
 from penstock.query.replica import BlockReplica
 from penstock.query.stored import VALUES, Parts, StoredState
 from penstock.state.files import GroupChanges
 from penstock.state.keys import decode_key
 from penstock.tables.contents import KeyedContent, OperatorContent
-from penstock.tables.keys import TEXT
+from penstock.tables.keys import TEXT, KeyShape
 from penstock.tables.layouts import map_key_decoder
 from penstock.tables.schemas import state_type
 
 _CACHED = 256
 _SAMPLED_RUNS = 2
+KEY = b"penstock.key"
+"""Metadata of the rows of a state: the shape of the column of keys, see `KeyShape.text`."""
 _ROWS = 10_000
 """Changes in one piece of a stream."""
 
@@ -80,6 +82,8 @@ class Reads:
         self._opened: dict[tuple[bytes, str], StoredState] = {}
         self._samples: dict[str, list[bytes]] = {}
         """Some keys of each state, which show their type."""
+        self._sampled: dict[QueryableState, tuple[KeyShape, bool]] = {}
+        """The shape of the keys of each state, and whether it belongs to windows."""
 
     def state(self, readable: Readable, name: str) -> StoredState:
         """Return a keyed state at a checkpoint. Raises UnknownQueryableState, NotEnabled, WrongKind."""
@@ -173,23 +177,47 @@ class Reads:
             ) from None
 
     def scan(
-        self, readable: Readable, name: str, keys_as_text: bool = False, blocks: Collection[int] | None = None
+        self,
+        readable: Readable,
+        name: str,
+        keys_as_text: bool = False,
+        keys: list[bytes] | None = None,
+        blocks: Collection[int] | None = None,
     ) -> tuple[pa.Schema, Any]:
         """Return the columns of a state and an iterator of its rows, as state tables show them.
 
-        `blocks`: those to read; None for all that this server has. Raises UnknownQueryableState, NotEnabled, NotServed;
-        the iterator also MixedKeys.
+        `keys`: the keys whose rows to return, instead of all. The columns have the same types.
+        `blocks`: those to read; None for all that this server has.
+
+        Raises UnknownQueryableState, NotEnabled, NotServed, WrongKind; the iterator also MixedKeys.
         """
         manifest = readable.manifest
         found = find_state(manifest, name)
         snapshot = manifest.operators[found.uid]
         if not found.keyed:
+            if keys is not None:
+                raise WrongKind(
+                    f"Queryable state '{name}' is operator state of kind {found.kind}, which has no keys.",
+                    fix="Read all of it with scan().",
+                )
             described = f"Queryable state '{name}' of operator '{found.operator}'"
             shares = OperatorContent(described, snapshot.operator_state[found.state], f"checkpoint {manifest.id}")
             return shares.schema, shares.batches(0)
-        source = ReplicaBlocks(self._follower, self.state(readable, name), blocks)
-        content = KeyedContent(source, found.uid, snapshot, found.state, TEXT if keys_as_text else None)
-        return content.schema, (batch for part in content.parts() for batch in content.batches(part))
+        stored = self.state(readable, name)
+        source = ReplicaBlocks(self._follower, stored, blocks)
+        sampled = None if keys is None else self._sampled.get(stored.state)
+        if sampled is None:
+            content = KeyedContent(source, found.uid, snapshot, found.state)
+            sampled = content.key, content.windowed
+            if content.key.kind != "none":
+                # To look at keys takes longer than to read one.
+                self._sampled[stored.state] = sampled
+        if keys is not None:
+            source = ChosenKeys(self._follower, stored, keys, blocks)
+        key = TEXT if keys_as_text else sampled[0]
+        content = KeyedContent(source, found.uid, snapshot, found.state, key, sampled[1])
+        schema = content.schema.with_metadata({KEY: key.text()})
+        return schema, (batch for part in content.parts() for batch in content.batches(part))
 
     def changes(
         self, name: str, since: int | None, complete: int | None = None, blocks: Collection[int] | None = None
@@ -300,6 +328,30 @@ class ReplicaBlocks:
     def named(self, block: int) -> str:
         """Return the location of a run for error messages."""
         return f"run {block} of checkpoint {self._state.number}"
+
+
+class ChosenKeys(ReplicaBlocks):
+    """Some keys of a state at one checkpoint."""
+
+    def __init__(
+        self, follower: Follower, state: StoredState, keys: list[bytes], blocks: Collection[int] | None = None
+    ) -> None:
+        super().__init__(follower, state, blocks)
+        self._keys: dict[int, set[bytes]] = {}
+        for key in keys:
+            self._keys.setdefault(state.group_of(key), set()).add(key)
+
+    def blocks(self) -> list[int]:
+        """Return the numbers of the runs that this server has and that can contain the keys."""
+        wanted = {self.block_of(group) for group in self._keys}
+        return [block for block in super().blocks() if block in wanted]
+
+    def groups(self, block: int, wanted: range | None = None) -> Iterator[GroupChanges]:
+        """Yield the key groups of a run with the entries of the keys that have not expired."""
+        replica = self._replicas[block]
+        for group in sorted(group for group in self._keys if self.block_of(group) == block):
+            if wanted is None or group in wanted:
+                yield self._state.visible(replica, group, sorted(self._keys[group]))
 
 
 def _page(found: list[tuple[Any, bytes, bytes]], wanted: MapRange, shown: Any) -> Page:

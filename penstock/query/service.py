@@ -19,6 +19,7 @@ from penstock.query.protocol import (
     LINEAGE,
     LONGEST_LEASE_MS,
     RESET,
+    TIMESTAMP,
     TYPE,
     AnyRequest,
     Changes,
@@ -159,13 +160,15 @@ class QueryService:
         # Held until the stream ends, or until the generator is dropped.
         readable = follower.keep(_readable(follower, request).version.id)
         try:
-            schema, batches = reads.scan(readable, request.state, request.keys_as_text, request.blocks)
+            schema, batches = reads.scan(readable, request.state, request.keys_as_text, request.keys, request.blocks)
         except BaseException:
             follower.release(readable.version.id)
             raise
         kept = _until_released(follower, readable.version.id, self._timed(batches))
         next(kept)
-        return schema.with_metadata({CHECKPOINT: str(readable.version.id), LINEAGE: follower.lineage}), kept
+        number, timestamp = str(readable.version.id), str(readable.manifest.timestamp)
+        metadata = {**(schema.metadata or {}), CHECKPOINT: number, LINEAGE: follower.lineage, TIMESTAMP: timestamp}
+        return schema.with_metadata(metadata), kept
 
     def _timed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         until = time.monotonic() + self._scan_timeout_s

@@ -21,6 +21,7 @@ from penstock.rest.errors import BadRequest
 from penstock.rest.prometheus import MEDIA_TYPE, exposition
 from penstock.rest.savepoints import DifferenceDescription, DiffRequest, InspectRequest, SavepointDescription
 from penstock.rest.service import Service
+from penstock.rest.state_endpoints import STATE_ENDPOINTS
 
 _KEEP_ALIVE_S = 10.0
 _WAKE_S = 0.5
@@ -48,6 +49,7 @@ OWN_ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/penstock/v1/jobs/:jobid/logs", contract.LogListInfo),
     Endpoint("GET", "/penstock/v1/openapi.json", Any),
     *COMMAND_ENDPOINTS,
+    *STATE_ENDPOINTS,
 )
 TEXT_ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/metrics", TEXT),
