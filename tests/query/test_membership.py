@@ -55,7 +55,7 @@ class Clock:
 
 
 class Server:
-    """A server that builds and drops blocks as its membership says."""
+    """A server that drops blocks when its membership says so, and builds them some time later."""
 
     def __init__(self, root, clock, name, reach="", newest=5):
         announcements = Announcements(root, name, TIMEOUT, clock)
@@ -78,9 +78,10 @@ class Server:
         )
         self.plan = self.membership.beat(described, self.held)
 
-    def adapt(self, oldest=None):
-        kept = {block: each for block, each in self.blocks.items() if block not in self.plan.dropped}
-        self.blocks = dict.fromkeys(self.plan.wanted, self.oldest if oldest is None else oldest) | kept
+        self.blocks = {block: each for block, each in self.blocks.items() if block not in self.plan.dropped}
+
+    def adapt(self):
+        self.blocks = dict.fromkeys(self.plan.wanted, self.oldest) | self.blocks
 
     def step(self):
         self.beat()
