@@ -115,13 +115,13 @@ class Membership:
                 and each.description.newest >= self._announced
                 and block in each.description.blocks
             ]
-            if block in wanted:
+            if block in wanted or not found:
                 self._covered.pop(block, None)
                 continue
             passed = now - self._covered.setdefault(block, now)
             needed = oldest if held is None else min(held, oldest)
             if passed >= self._grace_s and (
-                min(found, default=0) <= needed or (passed >= _LONGEST_GRACE_S and (held is None or min(found) <= held))
+                min(found) <= needed or (passed >= _LONGEST_GRACE_S and (held is None or min(found) <= held))
             ):
                 dropped.add(block)
         return frozenset(dropped)
