@@ -114,6 +114,8 @@ class Membership:
                 if each.description.lineage == description.lineage
                 and each.description.newest >= self._announced
                 and block in each.description.blocks
+                # Otherwise both could give it up, each because the other one has it.
+                and block in each.wanted
             ]
             if block in wanted or not found:
                 self._covered.pop(block, None)

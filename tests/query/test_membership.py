@@ -296,7 +296,7 @@ EVENTS = st.lists(
 def test_no_block_is_without_a_server_unless_its_last_one_died(events):
     job = Job()
     job.join("f").step()
-    served = dict.fromkeys(ALL_BLOCKS, "f")
+    served = dict.fromkeys(ALL_BLOCKS, job.servers["f"])
     beaten = {"f": 0.0}
 
     def late(name):
@@ -320,11 +320,12 @@ def test_no_block_is_without_a_server_unless_its_last_one_died(events):
             job.servers[which].beat()
         elif which in job.servers and event == "build":
             job.servers[which].adapt()
-        having = {block: {name for name in job.servers if block in job.servers[name].blocks} for block in ALL_BLOCKS}
-        for block, names in having.items():
+        living = list(job.servers.values())
+        for block in ALL_BLOCKS:
+            having = [server for server in living if block in server.blocks]
             # Only a death leaves a block without a server; a living server gives it up only to another one.
-            assert names or served[block] not in job.servers
-            served[block] = min(names, default=served[block])
+            assert having or served[block] not in living
+            served[block] = having[0] if having else served[block]
     job.pass_time(12)
     sizes = job.sizes()
     assert sum(sizes) == 16
