@@ -176,5 +176,5 @@ def _bytes(text: str | bytes) -> bytes:
 
 
 def decoded_canonical(stored: bytes) -> Any:
-    """Return a map key from its stored bytes; None if it is not a canonical key. Bytes that are none raise anything."""
+    """Return a map key from its stored bytes; None if it is not a canonical key. Any exception means damage."""
     return decode_key(stored[1:]) if stored[:1] == _CANONICAL else None
