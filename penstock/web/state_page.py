@@ -139,6 +139,8 @@ class _Browser:
         return choose
 
     async def _look_up(self) -> None:
+        if not self._has_state():
+            return
         key = self._key.value
         uid, name = self._chosen()
         job, settings, now = self._job, self._settings, self._moment.value == state_reader.NEWEST
@@ -153,6 +155,8 @@ class _Browser:
             self._show(key_view(key, found))
 
     async def _history(self) -> None:
+        if not self._has_state():
+            return
         key = self._key.value
         uid, name = self._chosen()
         found = await self._read(
@@ -162,6 +166,8 @@ class _Browser:
             self._show(history_view(key, found))
 
     async def _compare(self) -> None:
+        if not self._has_state():
+            return
         before, after = self._other.value, self._moment.value
         if before is None or after is None:
             self._show(tag("p", "There is no other moment. Enter the path of a savepoint, and open it.", role="alert"))
@@ -187,7 +193,7 @@ class _Browser:
         await self._page()
 
     async def _page(self) -> None:
-        if self._state.value is None:
+        if not self._has_state():
             return
         uid, name = self._chosen()
         where, offset, moment = self._search.value.strip(), self._offset, self._moment.value
@@ -208,6 +214,8 @@ class _Browser:
 
     def _export(self, form: str) -> Callable[[], Any]:
         async def export() -> None:
+            if not self._has_state():
+                return
             uid, name = self._chosen()
             data = await self._read(
                 lambda _: self._of_moment(lambda snapshot: state_reader.exported(snapshot, uid, name, form))
@@ -219,7 +227,7 @@ class _Browser:
         return export
 
     def _snippet(self) -> None:
-        if self._state.value is None:
+        if not self._has_state():
             return
         uid, name = self._chosen()
         self._show(tag("pre", state_reader.snippet(self._job, self._moment.value, uid, name), tabindex="0"))
@@ -227,6 +235,12 @@ class _Browser:
     @property
     def _settings(self) -> Mapping[str, str]:
         return self._board.service.gateway.settings
+
+    def _has_state(self) -> bool:
+        """Return whether a state is chosen. None is while the page still reads which ones there are."""
+        if self._state.value is None and not self._progress.visible:
+            self._show(tag("p", "Choose a state first.", role="alert"))
+        return self._state.value is not None
 
     def _chosen(self) -> tuple[str, str]:
         uid, _, name = (self._state.value or "\n").partition("\n")

@@ -58,6 +58,8 @@ def stored_state(folder: Path) -> tuple[str, str]:
 def change(gateway: FakeGateway, command: str, storage: str, saved: str) -> None:
     """Change the cluster."""
     job = snapshot(JOB)
+    if command == "another savepoint":
+        saved = "/savepoints/another"
     made = CheckpointSnapshot(id=2, status="COMPLETED", savepoint=True, path=saved, triggered_ms=job.taken_ms)
     history = [made, *job.checkpoints.history]
     job = msgspec.structs.replace(job, checkpoints=msgspec.structs.replace(job.checkpoints, history=history))
