@@ -14,6 +14,17 @@ import msgspec
 Number = int | float
 
 
+class HeaviestKey(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A key that many records of a subtask have, according to a sample of the last epoch."""
+
+    group: int
+    """Its key group."""
+    key: str = ""
+    """The key as Python writes it, shortened; empty if it is very long, or if the page shows no state."""
+    share: float = 0.0
+    """About which share of the subtask's records has it."""
+
+
 class SubtaskSnapshot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One subtask of a vertex. Counts cover the epochs that this driver completed."""
 
@@ -39,6 +50,8 @@ class SubtaskSnapshot(msgspec.Struct, frozen=True, kw_only=True, array_like=True
     bytes_out_rate: float = 0.0
     watermark: int | None = None
     """None before the first watermark."""
+    heaviest: list[HeaviestKey] = []
+    """The keys with the largest share of the records, in a chain that is partitioned by key."""
 
 
 class VertexInput(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

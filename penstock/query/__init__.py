@@ -11,6 +11,7 @@ See docs/query/queryable-state.md.
     LaunchedServer          launching.py                  the program as a separate process
     QueryListener           flight_server.py              Arrow Flight: tokens, TLS, errors; protocol.py: the messages
     QueryService            service.py, limits.py         answers requests without a network
+    connect_to_proxy        locating.py                   the proxy of a job, from settings
     Reads                   reads.py, stored.py           one checkpoint: keys, maps, scans, changes
     FollowedJob, Follower   followed_job.py, follower.py  a job and its lineage; replica.py: key groups
     QueryableState          registry.py                   the names, from the manifest

@@ -15,7 +15,7 @@ from penstock.common.tokens import read_token, state_directory
 from penstock.errors import PenstockError
 from penstock.query.client_types import Change, CheckpointChanges, MapPage, Read
 from penstock.query.connection import Connection, location
-from penstock.query.errors import BadRequest, CheckpointNotReached, NotAllowed, Unreachable, WrongKeyType
+from penstock.query.errors import BadRequest, CheckpointNotReached, NotAllowed, NotServed, Unreachable, WrongKeyType
 from penstock.query.pinned import PinnedReads
 from penstock.query.protocol import (
     CHECKPOINT,
@@ -53,6 +53,7 @@ T = TypeVar("T")
 _MARGIN_S = 2.0
 """What a request takes beyond its deadline at most."""
 _PAGE = 1000
+_LONGEST_SCAN_S = 600.0
 
 _description = msgspec.msgpack.Decoder(Description).decode
 _descriptions = msgspec.msgpack.Decoder(list[Description]).decode
@@ -326,28 +327,33 @@ class QueryableStateClient:
         job: str,
         state: str,
         *,
+        keys: list[Any] | None = None,
         keys_as_text: bool = False,
         at_least: int = 0,
         checkpoint: int | None = None,
+        timeout: float = _LONGEST_SCAN_S,
     ) -> pa.RecordBatchReader:
-        """Return a complete state as an Arrow stream, with the columns of state tables: docs/query/state-tables.md.
+        """Return a state as an Arrow stream, with the columns of state tables: docs/query/state-tables.md.
 
         Args:
             job: The id of the job, or its name.
             state: The name of the queryable state, keyed or not.
+            keys: The keys whose rows to return; all by default. The server reads and sends no others.
             keys_as_text: Whether to show keys as text; required if the state has keys of several types.
             at_least: See ``get``.
             checkpoint: See ``get``.
+            timeout: How many seconds the scan can take.
         """
         request = Scan(
             job=job,
             state=state,
             keys_as_text=keys_as_text,
+            keys=None if keys is None else [_encoded(key, None) for key in keys],
             at_least=at_least,
             checkpoint=checkpoint,
             **self._common(job, checkpoint),
         )
-        schema, batches = self._connection.stream(request, 10 * 60.0)
+        schema, batches = self._connection.stream(request, timeout)
         self._note(job, schema.metadata[LINEAGE].decode(), int(schema.metadata[CHECKPOINT]))
         return pa.RecordBatchReader.from_batches(schema, batches)
 
@@ -370,7 +376,7 @@ class QueryableStateClient:
         while until is None or since is None or since < until:
             request = Changes(job=job, state=state, since=since, seen_in=lineage, deadline_ms=self._deadline_ms)
             try:
-                schema, batches = self._connection.stream(request, 10 * 60.0)
+                schema, batches = self._connection.stream(request, _LONGEST_SCAN_S)
             except CheckpointNotReached:
                 if self.describe(job).ended:
                     return
@@ -398,24 +404,26 @@ class QueryableStateClient:
         hold = Hold(job=job, checkpoint=checkpoint, lease_ms=int(lease * 1000), deadline_ms=self._deadline_ms)
         held = _held(self._call(hold))
         self._note(job, held.lineage, held.checkpoint)
+        reads = PinnedReads(self, job, held.checkpoint, held.lease, lease)
         try:
-            yield PinnedReads(self, job, held.checkpoint, held.lease, lease)
+            yield reads
         finally:
             try:
-                self._call(Release(job=job, lease=held.lease, deadline_ms=1000))
-            except Unreachable:
+                self._call(Release(job=job, lease=reads.lease, deadline_ms=1000))
+            except (Unreachable, NotServed):
                 # The lease ends by itself.
                 pass
 
-    def renew(self, job: str, lease: str, seconds: float) -> None:
-        """Extend a lease from now on. ``pinned`` does it with each read.
+    def renew(self, job: str, lease: str, seconds: float) -> str:
+        """Extend a lease from now on, and return what to pass the next time. ``pinned`` does it with each read.
 
         Args:
             job: The id of the job, or its name.
             lease: The lease.
             seconds: How long the server keeps the checkpoint without a read.
         """
-        self._call(Hold(job=job, lease=lease, lease_ms=int(seconds * 1000), deadline_ms=self._deadline_ms))
+        hold = Hold(job=job, lease=lease, lease_ms=int(seconds * 1000), deadline_ms=self._deadline_ms)
+        return _held(self._call(hold)).lease
 
     def close(self) -> None:
         """Close the connection."""

@@ -82,6 +82,8 @@ def serve(launch: Launch, ended: threading.Event) -> None:
         server.follow(launch.job_id, launch.job_name, root)
         server.start()
         ended.wait()
+        # Servers that were started by hand stay.
+        server.leave()
         threading.Event().wait(LINGER.read(launch.settings) / 1000)
     finally:
         server.close()

@@ -87,14 +87,22 @@ class StoredState:
         ranges = [start + number.to_bytes(4, "big") for number in self.ids]
         return self._grouped(self._visible(replica, group, ranges))
 
-    def visible(self, replica: BlockReplica, group: int) -> GroupChanges:
-        """Return the entries of a key group in their stored form, without those that have expired."""
+    def visible(self, replica: BlockReplica, group: int, keys: list[bytes] | None = None) -> GroupChanges:
+        """Return the entries of a key group in their stored form, without those that have expired.
+
+        `keys`: the keys whose entries to return; None for all.
+        """
         start = group.to_bytes(2, "big")
-        found = [
-            entry
+        prefixes = [
+            prefix
             for number in sorted(self.ids)
-            for entry in self._entries(replica, group, start + number.to_bytes(4, "big"))
+            for prefix in (
+                [start + number.to_bytes(4, "big")]
+                if keys is None
+                else sorted(entry_prefix(group, number, key) for key in keys)
+            )
         ]
+        found = [entry for prefix in prefixes for entry in self._entries(replica, group, prefix)]
         return GroupChanges(group, [], [*found])
 
     def _entries(self, replica: BlockReplica, group: int, prefix: bytes) -> list[Entry]:

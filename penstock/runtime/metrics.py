@@ -16,6 +16,7 @@ import msgspec
 from penstock.common.names import check_name
 from penstock.errors import PenstockError
 from penstock.runtime.failures import Blamed, Party
+from penstock.runtime.key_sample import HeavyKey
 
 Number = int | float
 
@@ -244,6 +245,8 @@ class TaskMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc
     place: WorkerPlace = NOWHERE
     dead_letters: int = 0
     """Records that a source could not read; they count as records too."""
+    heavy_keys: list[HeavyKey] = []
+    """The keys with the largest share of the records, in a task with keyed state."""
 
 
 encode_metrics = msgspec.msgpack.Encoder().encode

@@ -26,6 +26,7 @@ from penstock.runtime.event_time import (
 from penstock.runtime.exchange import Exchange, Records
 from penstock.runtime.failures import describe_failure, party_of
 from penstock.runtime.inbox import Inbox, UpstreamFailed
+from penstock.runtime.key_sample import KeySample
 from penstock.runtime.metrics import TaskMetrics, encode_metrics
 from penstock.runtime.moment import OfSplit
 from penstock.runtime.outbox import Outbox
@@ -70,6 +71,7 @@ class Task:
         self._inflow: Inflow | None = None
         self._bytes_in = 0
         self._dead_letters = 0
+        self._keys = KeySample()
         self._source_time = SourceTime(run)
         self.failed = False
 
@@ -154,6 +156,8 @@ class Task:
                 self._feed_segment(channel, event, values[start:end], stamps[start:end], start)
             if run.overlay is not None:
                 run.overlay.grown(len(event.values), len(values))
+            if event.keys is not None:
+                self._keys.add(event.keys)
             inbox.count(channel, len(values))
             yield len(values)
 
@@ -181,6 +185,7 @@ class Task:
             if overlay is not None and buffer.keys is not None:
                 run.operators[0].process_keyed(overlay, buffer.keys, values, run.port(channel))
                 overlay.grown(len(buffer.values), len(values))
+                self._keys.add(buffer.keys)
             elif run.port(channel):
                 for value in values:
                     run.operators[0].process_second(value)
@@ -335,6 +340,7 @@ class Task:
             bytes_in=self._bytes_in,
             place=epoch.place,
             dead_letters=self._dead_letters,
+            heavy_keys=self._keys.heaviest(run.chain.max_parallelism),
         )
 
     def _tell_place(self, epoch: TaskEpoch, records: int) -> None:

@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from penstock.cluster.gateway import NotLeading, RunRequest, StoredProgram
 from penstock.common.options.service import WEB_CANCEL, WEB_STATE, WEB_SUBMIT
 from penstock.common.wall_clock import now_ms
@@ -62,7 +64,7 @@ class Board:
 
     def jobs(self) -> list[JobSnapshot]:
         """Return the current snapshots of all jobs."""
-        jobs = [*self.service.gateway.jobs()]
+        jobs = [self._shown(job) for job in self.service.gateway.jobs()]
         self.watches.observe(jobs)
         return jobs
 
@@ -76,9 +78,13 @@ class Board:
 
     def job(self, job_id: str) -> JobSnapshot:
         """Return the current snapshot of a job. Raises UnknownJob."""
-        job = self.service.gateway.job(job_id)
+        job = self._shown(self.service.gateway.job(job_id))
         self.watches.keep(job)
         return job
+
+    def _shown(self, job: JobSnapshot) -> JobSnapshot:
+        """Return a job without its keys if the page shows no state."""
+        return job if self.shows_state else without_keys(job)
 
     async def watch(self) -> None:
         """Observe the jobs while no page is open: problems and charts need the past."""
@@ -172,6 +178,19 @@ class Board:
 
     def _record(self, action: str, job_id: str) -> None:
         self.audit.write(None, f"page: {action.lower()}", job_id, 202)
+
+
+def without_keys(job: JobSnapshot) -> JobSnapshot:
+    """Return a job whose heaviest keys are known by their key group only."""
+    vertices = []
+    for vertex in job.vertices:
+        if any(each.heaviest for each in vertex.subtasks):
+            subtasks = [
+                replace(each, heaviest=[replace(key, key="") for key in each.heaviest]) for each in vertex.subtasks
+            ]
+            vertex = replace(vertex, subtasks=subtasks)
+        vertices.append(vertex)
+    return replace(job, vertices=vertices)
 
 
 def parsed_settings(text: str) -> dict[str, str]:

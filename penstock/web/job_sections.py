@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from penstock.driver.job_snapshot import CheckpointSnapshot, ExceptionSnapshot, JobSnapshot
 from penstock.rest.views.shared import ENDED
+from penstock.web.chosen_metrics import unit_of
 from penstock.web.graph import graph, subtasks
 from penstock.web.hints import hints
 from penstock.web.line_chart import Series, bar_chart, line_chart
 from penstock.web.markup import Child, Markup, job_path, join, moment, table, tag
 from penstock.web.observation import Watch
 from penstock.web.overview import last_checkpoint, problem, state_chip
+from penstock.web.plan_section import plan
 from penstock.web.quantities import NONE, counted, duration, number, rate, size, utc
 
 Section = Callable[[JobSnapshot, Watch], Markup]
@@ -85,6 +86,13 @@ def charts(job: JobSnapshot, watch: Watch) -> Markup:
         line_chart("Watermark lag", [Series("slowest chain", lags)], duration),
         class_="charts",
     )
+
+
+def chosen_chart(title: str, key: str, values: Sequence[tuple[int, Mapping[str, float]]]) -> Markup:
+    """Return the chart of a metric that the viewer chose."""
+    names = sorted({name for _, lines in values for name in lines}, key=lambda name: (len(name), name))
+    lines = [Series(name, [(at, found[name]) for at, found in values if name in found]) for name in names]
+    return line_chart(title, lines, unit_of(key))
 
 
 def _phases(stages_ms: list[float], levels: int, whole: float) -> list[float]:
@@ -257,26 +265,6 @@ def configuration(job: JobSnapshot, watch: Watch) -> Markup:
             table(["Parameter", "Value"], rows, label="Parameters"),
         ]
     return join(*parts)
-
-
-def plan(job: JobSnapshot, watch: Watch) -> Markup:
-    """Return the operators as text, and the plan as JSON."""
-    lines = []
-    names = {vertex.id: vertex.name for vertex in job.vertices}
-    for vertex in job.vertices:
-        lines.append(f"{vertex.name}  (parallelism {vertex.parallelism})")
-        lines += [f"    {operator.kind}: {operator.name} [uid {operator.uid}]" for operator in vertex.operators]
-        lines += [f"    reads {names.get(each.vertex, each.vertex)} by {each.strategy}" for each in vertex.inputs]
-    try:
-        written = json.dumps(json.loads(job.plan), indent=2, ensure_ascii=False)
-    except ValueError:
-        written = job.plan
-    return join(
-        tag("h2", "Chains"),
-        tag("pre", "\n".join(lines), tabindex="0"),
-        tag("h2", "JSON"),
-        tag("pre", written, tabindex="0", class_="tall"),
-    )
 
 
 def executors(job: JobSnapshot, watch: Watch) -> Markup:

@@ -17,6 +17,7 @@ from penstock.driver.job_snapshot import JobSnapshot
 from penstock.errors import PenstockError
 from penstock.rest.views.shared import ENDED
 from penstock.web.board import Board
+from penstock.web.chart_page import job_charts
 from penstock.web.job_sections import SECTIONS, heading, navigation, vertex_section
 from penstock.web.log_page import job_logs
 from penstock.web.markup import Markup, join, tag
@@ -34,8 +35,11 @@ def _board(request: Request) -> Board:
     return board
 
 
-def live(render: Callable[[], Markup], every_s: float) -> None:
-    """Show contents and keep them current. An error is shown in their place, and the next refresh tries again."""
+def live(render: Callable[[], Markup], every_s: float) -> Callable[[], None]:
+    """Show contents and keep them current, and return what refreshes them at once.
+
+    An error is shown in their place, and the next refresh tries again.
+    """
 
     def contents() -> Markup:
         try:
@@ -51,6 +55,7 @@ def live(render: Callable[[], Markup], every_s: float) -> None:
             shown.set_content(new)
 
     ui.timer(every_s, refresh)
+    return refresh
 
 
 def _frame(board: Board, title: str) -> bool:
@@ -130,6 +135,9 @@ def _job_page(request: Request, job_id: str, section: str, vertex: str = "", mom
             return
         if section == "logs":
             job_logs(board, job)
+            return
+        if section == "charts":
+            job_charts(board, job, lambda render: live(render, board.refresh_s))
             return
         if section == "checkpoints":
             savepoint_list(board, job_id)

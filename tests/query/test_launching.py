@@ -6,10 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
 from penstock.checkpoint.manifest import manifest_name
-from penstock.cli.main import app
 from penstock.common.configuration import Configuration
 from penstock.datastream.state_serving import serve_state
 from penstock.driver.epoch_settings import Settings
@@ -108,10 +106,3 @@ def test_the_command_serves_a_job_from_its_directory(job, settings, client, as_j
     finally:
         process.kill()
         process.wait()
-
-
-@pytest.mark.parametrize("share", ["0/2", "3/2", "x", "1/17"])
-def test_a_share_that_does_not_exist_is_refused(job, share):
-    done = CliRunner().invoke(app, ["state-server", job.root.where, "--share", share], env={"COLUMNS": "200"})
-    assert done.exit_code == 2
-    assert "write 1/2 and 2/2 for two servers" in done.output

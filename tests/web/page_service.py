@@ -72,6 +72,10 @@ def change(gateway: FakeGateway, command: str, storage: str, saved: str) -> None
         job = msgspec.structs.replace(job, state="RESTARTING", state_since_ms=since, restarts=2)
     elif command == "savepoint":
         gateway.result = Operation(trigger_id="1" * 32, done=True, savepoint="/savepoints/<b>one</b>")
+    elif command == "plan":
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.from_collection([1]).name(HOSTILE).uid("numbers").rebalance().map(str).name("text").print()
+        job = msgspec.structs.replace(job, plan=env.get_execution_plan())
     elif command.startswith("wide"):
         job = msgspec.structs.replace(
             wide_job(JOB, chains=int(command.split()[1])), checkpointing=job.checkpointing, started_ms=job.started_ms

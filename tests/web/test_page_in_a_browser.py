@@ -313,6 +313,36 @@ def test_a_log_is_shown_and_filtered(visit):
     expect(page.locator("pre")).to_have_text("second line of job-1.out", timeout=10_000)
 
 
+def test_a_chosen_chart_is_remembered_by_the_browser_until_it_is_removed(visit):
+    page = visit.open(f"/jobs/{JOB}/charts")
+    chart = page.get_by_role("heading", name="Job: numRestarts")
+    page.get_by_label("Metric").fill("numRestarts")
+    page.get_by_role("option", name="Job: numRestarts").click()
+    expect(chart).to_be_visible()
+    page = visit.open(f"/jobs/{JOB}/charts")
+    expect(chart).to_be_visible(timeout=10_000)
+    page.get_by_label("Remove a chart").click()
+    page.get_by_role("option", name="Job: numRestarts").click()
+    expect(chart).not_to_be_visible()
+    page = visit.open(f"/jobs/{JOB}/charts")
+    expect(page.get_by_role("heading", name="Throughput")).to_be_visible()
+    assert page.evaluate("Object.values(localStorage)") == ["[]"]
+    expect(chart).not_to_be_visible()
+
+
+def test_the_plan_is_drawn_and_downloaded(visit, service):
+    service.change("plan")
+    page = visit.open(f"/jobs/{JOB}/plan")
+    image = page.get_by_role("img", name="Plan of")
+    expect(image).to_be_visible()
+    assert image.evaluate("image => image.naturalWidth") > 300
+    for text, name, part in (("JSON", "plan.json", '"uid": "numbers"'), ("SVG", "plan.svg", "&lt;img src=x")):
+        with page.expect_download() as download:
+            page.get_by_role("link", name=f"Download as {text}").click()
+        assert download.value.suggested_filename == name
+        assert part in Path(download.value.path()).read_text()
+
+
 CONTRASTS = """() => {
   const parse = text => { const [r, g, b, a = 1] = text.match(/[0-9.]+/g).map(Number); return [r, g, b, a]; };
   const light = ([r, g, b]) => {
