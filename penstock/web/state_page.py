@@ -38,22 +38,26 @@ class _Browser:
         self._compared: Compared | None = None
         self._reading: Reading | None = None
         with _group():
-            self._moment = ui.select({}, label="Moment", on_change=self._show_states).props("outlined dense")
-            self._state = ui.select({}, label="Operator and state", on_change=self._show_state).props("outlined dense")
-            self._path = ui.input("Or the path of a savepoint").props("outlined dense").classes("wide")
+            self._moment = ui.select({}, label="Moment", on_change=self._show_states).props(
+                "outlined dense stack-label"
+            )
+            self._state = ui.select({}, label="Operator and state", on_change=self._show_state).props(
+                "outlined dense stack-label"
+            )
+            self._path = ui.input("Or the path of a savepoint").props("outlined dense stack-label").classes("wide")
             _button("Open", self._open_path)
         with _group():
-            self._key = ui.input("Key").props("outlined dense").on("keydown.enter", self._look_up)
+            self._key = ui.input("Key").props("outlined dense stack-label").on("keydown.enter", self._look_up)
             _button("Look up", self._look_up)
             _button("History", self._history)
             self._examples = ui.element("div").classes("examples")
         with _group():
             self._search = ui.input("Rows where", placeholder='value.price > 10 and key contains "a"').classes("wide")
-            self._search.props("outlined dense").on("keydown.enter", self._first)
+            self._search.props("outlined dense stack-label").on("keydown.enter", self._first)
             _button("Search", self._first)
             _button("Next page", self._next)
         with _group():
-            self._other = ui.select({}, label="Compare with").props("outlined dense")
+            self._other = ui.select({}, label="Compare with").props("outlined dense stack-label")
             _button("Compare", self._compare)
             _button("Export CSV", self._export("csv"))
             _button("Export Parquet", self._export("parquet"))
@@ -170,7 +174,7 @@ class _Browser:
             return
         before, after = self._other.value, self._moment.value
         if before is None or after is None:
-            self._show(tag("p", "There is no other moment. Enter the path of a savepoint, and open it.", role="alert"))
+            self._show(tag("p", "The job has one moment. Enter the path of a savepoint, and open it.", role="alert"))
             return
         uid, name = self._chosen()
         found = await self._read(lambda reading: compare_moments(self._job, before, after, uid, name, reading))

@@ -266,7 +266,7 @@ def test_a_savepoint_leads_to_its_state_and_to_a_form_that_resumes_from_it(visit
     page = visit.open(f"/jobs/{JOB}/checkpoints")
     page.get_by_role("link", name="Resume from it").click()
     expect(page.get_by_label("Resume from a savepoint")).to_have_value(saved)
-    expect(page.get_by_text("Leave the savepoint as it is")).to_be_visible()
+    expect(page.get_by_text("Leave the savepoint unchanged")).to_be_visible()
 
 
 def test_a_savepoint_is_deleted_only_after_a_confirmation(visit, service):
@@ -369,29 +369,63 @@ CONTRASTS = """() => {
 }"""
 
 
+def look_at_rows(page: Page) -> None:
+    expect(page.get_by_role("region", name="Result")).to_contain_text("Rows 1 to 4", timeout=15_000)
+
+
+def look_at_a_key(page: Page) -> None:
+    look_at_rows(page)
+    page.locator(".examples").get_by_role("button", name="river").click()
+    expect(page.get_by_role("region", name="Result")).to_contain_text("Key group")
+
+
+def look_at_differences(page: Page) -> None:
+    look_at_rows(page)
+    page.get_by_label("Compare with").click()
+    page.get_by_role("option", name="savepoint").click()
+    page.get_by_role("button", name="Compare", exact=True).click()
+    expect(page.get_by_role("table", name="Differences")).to_be_visible()
+
+
+def look_at_a_log(page: Page) -> None:
+    expect(page.locator("pre")).to_contain_text("first line", timeout=10_000)
+
+
+def look_at_a_question(page: Page) -> None:
+    page.get_by_role("button", name="Rescale").click()
+    expect(page.get_by_role("dialog")).to_contain_text("slots")
+
+
+VIEWS = [
+    ("overview", "restarting", "", None),
+    *((each, "wide 9", f"jobs/{JOB}/{each}", None) for each in ("graph", "charts", "checkpoints", "exceptions")),
+    *((each, "wide 9", f"jobs/{JOB}/{each}", None) for each in ("configuration", "plan", "executors")),
+    ("logs", "wide 9", f"jobs/{JOB}/logs", look_at_a_log),
+    ("state", "wide 9", f"jobs/{JOB}/state", look_at_rows),
+    ("key", "wide 9", f"jobs/{JOB}/state", look_at_a_key),
+    ("comparison", "wide 9", f"jobs/{JOB}/state", look_at_differences),
+    ("question", "wide 9", f"jobs/{JOB}/graph", look_at_a_question),
+    ("submit", "", "submit?savepoint=/savepoints/one", None),
+]
+"""Every page: its name, the change of the cluster, the path, and what to do there."""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_text_has_enough_contrast_in_light_and_dark(visit, service, scheme, width):
+def test_text_has_enough_contrast_and_fits_in_light_and_dark(visit, service, scheme, width):
     """The screenshots in docs/run come from here: set PENSTOCK_SCREENSHOTS to a directory."""
     visit.page.emulate_media(color_scheme=scheme)
     visit.page.set_viewport_size({"width": width, "height": 800})
-    for command, section in (
-        ("restarting", ""),
-        ("wide 9", f"jobs/{JOB}/graph"),
-        ("wide 9", f"jobs/{JOB}/charts"),
-        ("wide 9", f"jobs/{JOB}/checkpoints"),
-        ("wide 9", f"jobs/{JOB}/exceptions"),
-        ("wide 9", f"jobs/{JOB}/state"),
-    ):
+    for name, command, path, look in VIEWS:
         service.change(command)
-        page = visit.open(f"/{section}")
-        if section.endswith("state"):
-            expect(page.get_by_role("region", name="Result")).to_contain_text("Rows 1 to 4", timeout=15_000)
-        assert page.evaluate(CONTRASTS) == [], section
+        page = visit.open(f"/{path}")
+        if look is not None:
+            look(page)
+        assert page.evaluate(CONTRASTS) == [], name
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
         folder = os.environ.get("PENSTOCK_SCREENSHOTS")
         if folder:
-            name = section.rpartition("/")[2] or "overview"
-            page.screenshot(path=Path(folder) / f"web-{name}-{width}-{scheme}.png")
+            page.screenshot(path=Path(folder) / f"web-{name}-{width}-{scheme}.png", animations="disabled")
 
 
 def test_a_program_is_uploaded_and_submitted(visit, service, tmp_path):
