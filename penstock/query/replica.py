@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
+from collections.abc import Iterator
+from heapq import merge
+from itertools import islice
 from operator import itemgetter
 
 from penstock.checkpoint.bases import block_groups
@@ -20,6 +23,7 @@ from penstock.state.storage import Storage
 
 Entry = tuple[bytes, bytes]
 _first = itemgetter(0)
+_key_and_age = itemgetter(0, 1)
 
 _FEW = 0.05
 """Changes, in proportion to the entries of a key group, that are cheaper to apply one by one."""
@@ -140,6 +144,19 @@ class BlockReplica:
             stored = _changed(stored, layer)
         return stored
 
+    def first(self, number: int, group: int, start: bytes, end: bytes | None, most: int) -> list[Entry]:
+        """Return the first entries of a range, as `between` does. Reads little more than those.
+
+        Raises CheckpointGone.
+        """
+        with self._lock:
+            self._check(number)
+            layers = [
+                layer.changes[group] for layer in self._layers if layer.version.id <= number and group in layer.changes
+            ]
+            with self._engine.reader() as reader:
+                return list(islice(_merged(reader.between(start, end), layers, start, end), most))
+
     def changes(self, number: int) -> dict[int, GroupChanges]:
         """Return the changes of a checkpoint by key group. Raises CheckpointGone."""
         with self._lock:
@@ -177,6 +194,30 @@ def _within(change: GroupChanges, start: bytes, end: bytes) -> GroupChanges:
     high = bisect_left(change.entries, end, low, key=_first)
     cleared = [prefix for prefix in change.cleared if prefix < end and (prefix >= start or start.startswith(prefix))]
     return GroupChanges(change.group, cleared, change.entries[low:high])
+
+
+def _merged(stored: Iterator[Entry], layers: list[GroupChanges], start: bytes, end: bytes | None) -> Iterator[Entry]:
+    """Yield sorted entries after changes, the oldest first, one by one."""
+    if not layers:
+        yield from stored
+        return
+
+    def of_layer(age: int, change: GroupChanges) -> Iterator[tuple[bytes, int, bytes | None]]:
+        for place in range(bisect_left(change.entries, start, key=_first), len(change.entries)):
+            key, value = change.entries[place]
+            if end is not None and key >= end:
+                return
+            yield key, -age, value
+
+    sources = [of_layer(age, change) for age, change in enumerate(layers, 1)]
+    last: bytes | None = None
+    # For each key, the newest layer comes first.
+    for key, age, value in merge(((key, 0, value) for key, value in stored), *sources, key=_key_and_age):
+        if key == last:
+            continue
+        last = key
+        if value is not None and not any(key.startswith(prefix) for each in layers[-age:] for prefix in each.cleared):
+            yield key, value
 
 
 def _changed(entries: list[Entry], change: GroupChanges) -> list[Entry]:

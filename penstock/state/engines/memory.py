@@ -15,6 +15,10 @@ from penstock.state.files import GroupChanges, prefix_end
 __all__ = ["MemoryEngine"]
 
 
+_PIECE = 1024
+"""Keys of a range to copy at a time."""
+
+
 class MemoryEngine(Engine):
     """A replica that is private to this process and lives as long as this object.
 
@@ -153,8 +157,11 @@ class _MemoryReader(Reader):
         keys = self._table.sorted_keys()
         data = self._data
         low = bisect_left(keys, start)
-        for key in keys[low : len(keys) if end is None else bisect_left(keys, end, low)]:
-            yield key, data[key]
+        high = len(keys) if end is None else bisect_left(keys, end, low)
+        # A caller that needs a few entries should not pay for a copy of all keys.
+        for place in range(low, high, _PIECE):
+            for key in keys[place : min(place + _PIECE, high)]:
+                yield key, data[key]
 
 
 def _range(keys: list[bytes], prefix: bytes) -> slice:
