@@ -5,7 +5,7 @@ Every read is of one checkpoint. Keys and values are encoded; `values.py` decode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -202,13 +202,19 @@ class Reads:
         return Page(parts, parts[-1][0] if more and parts else None)
 
     def scan(
-        self, readable: Readable, name: str, keys_as_text: bool = False, keys: list[bytes] | None = None
+        self,
+        readable: Readable,
+        name: str,
+        keys_as_text: bool = False,
+        keys: list[bytes] | None = None,
+        blocks: Collection[int] | None = None,
     ) -> tuple[pa.Schema, Any]:
         """Return the columns of a state and an iterator of its rows, as state tables show them.
 
         `keys`: the keys whose rows to return, instead of all. The columns have the same types.
+        `blocks`: those to read; None for all that this server has.
 
-        Raises UnknownQueryableState, NotEnabled, WrongKind; the iterator also MixedKeys.
+        Raises UnknownQueryableState, NotEnabled, WrongKind, NotServed; the iterator also MixedKeys.
         """
         manifest = readable.manifest
         found = find_state(manifest, name)
@@ -223,7 +229,7 @@ class Reads:
             shares = OperatorContent(described, snapshot.operator_state[found.state], f"checkpoint {manifest.id}")
             return shares.schema, shares.batches(0)
         stored = self.state(readable, name)
-        source = ReplicaBlocks(self._follower, stored)
+        source = ReplicaBlocks(self._follower, stored, blocks)
         sampled = None if keys is None else self._sampled.get(stored.state)
         if sampled is None:
             content = KeyedContent(source, found.uid, snapshot, found.state)
@@ -232,17 +238,19 @@ class Reads:
                 # To look at keys takes longer than to read one.
                 self._sampled[stored.state] = sampled
         if keys is not None:
-            source = ChosenKeys(self._follower, stored, keys)
+            source = ChosenKeys(self._follower, stored, keys, blocks)
         key = TEXT if keys_as_text else sampled[0]
         content = KeyedContent(source, found.uid, snapshot, found.state, key, sampled[1])
         schema = content.schema.with_metadata({KEY: key.text()})
         return schema, (batch for part in content.parts() for batch in content.batches(part))
 
-    def changes(self, name: str, since: int | None, complete: int | None = None) -> ChangeSet:
+    def changes(
+        self, name: str, since: int | None, complete: int | None = None, blocks: Collection[int] | None = None
+    ) -> ChangeSet:
         """Return the changes of the checkpoint after `since`.
 
         If that checkpoint is gone, or `since` is None, return the complete state: of the checkpoint `complete`, or of
-        the newest one. Raises CheckpointNotReached.
+        the newest one. `blocks` as in `scan`. Raises CheckpointNotReached, NotServed.
         """
         follower = self._follower
         if since is not None:
@@ -250,17 +258,19 @@ class Reads:
         if since is not None and since >= follower.oldest > 0:
             try:
                 readable = follower.at(since + 1)
-                rows = self._changed(self.state(readable, name))
+                rows = self._changed(self.state(readable, name), blocks)
                 return ChangeSet(readable.version.id, False, iter([rows]))
             except CheckpointGone:
                 pass
         readable = follower.at(complete)
-        return ChangeSet(readable.version.id, True, self._complete(readable, self.state(readable, name)))
+        state = self.state(readable, name)
+        replicas = self._follower.runs(state.state.uid, blocks)
+        return ChangeSet(readable.version.id, True, self._complete(readable, state, replicas))
 
-    def _complete(self, readable: Readable, state: StoredState) -> Iterator[list[Change]]:
+    def _complete(self, readable: Readable, state: StoredState, replicas: list[BlockReplica]) -> Iterator[list[Change]]:
         rows: list[Change] = []
         with self._follower.hold(readable.version.id):
-            for replica in self._follower.runs(state.state.uid):
+            for replica in replicas:
                 for group in replica.groups:
                     rows += [
                         Change(key=place.key, window=place.window, parts=parts)
@@ -271,9 +281,9 @@ class Reads:
                         rows = []
         yield rows
 
-    def _changed(self, state: StoredState) -> list[Change]:
+    def _changed(self, state: StoredState, blocks: Collection[int] | None) -> list[Change]:
         rows: list[Change] = []
-        for replica in self._follower.runs(state.state.uid):
+        for replica in self._follower.runs(state.state.uid, blocks):
             for group, change in sorted(replica.changes(state.number).items()):
                 rows += self._rows(state, replica, group, change)
         return rows
@@ -306,11 +316,12 @@ class Reads:
 class ReplicaBlocks:
     """The replicas of a state at one checkpoint, as state tables read them. Keeps the checkpoint while it is read."""
 
-    def __init__(self, follower: Follower, state: StoredState) -> None:
+    def __init__(self, follower: Follower, state: StoredState, blocks: Collection[int] | None = None) -> None:
+        """`blocks`: those to read; None for all. Raises NotServed."""
         self._follower = follower
         self._state = state
         self._runs = runs_of(state.state.max_parallelism)
-        self._replicas = {self._runs.of(each.groups.start): each for each in follower.runs(state.state.uid)}
+        self._replicas = {self._runs.of(each.groups.start): each for each in follower.runs(state.state.uid, blocks)}
 
     def blocks(self) -> list[int]:
         """Return the numbers of the runs that this server has."""
@@ -347,8 +358,10 @@ class ReplicaBlocks:
 class ChosenKeys(ReplicaBlocks):
     """Some keys of a state at one checkpoint."""
 
-    def __init__(self, follower: Follower, state: StoredState, keys: list[bytes]) -> None:
-        super().__init__(follower, state)
+    def __init__(
+        self, follower: Follower, state: StoredState, keys: list[bytes], blocks: Collection[int] | None = None
+    ) -> None:
+        super().__init__(follower, state, blocks)
         self._keys: dict[int, set[bytes]] = {}
         for key in keys:
             self._keys.setdefault(state.group_of(key), set()).add(key)

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
-from typing import NamedTuple
 
 from penstock.checkpoint.bases import block_groups
 from penstock.checkpoint.manifest import Version, encode_version
@@ -30,12 +29,22 @@ _FEW = 0.05
 """Changes, in proportion to the entries of a key group, that are cheaper to apply one by one."""
 
 
-class Layer(NamedTuple):
+class Layer:
     """The changes of one checkpoint to one operator. Its replicas share them."""
 
-    version: Version
-    changes: dict[int, GroupChanges]
-    """By key group."""
+    def __init__(self, version: Version, changes: dict[int, GroupChanges]) -> None:
+        """`changes`: by key group."""
+        self.version = version
+        self.changes = changes
+        self._by_entry: dict[int, dict[bytes, bytes | None]] = {}
+
+    def entries(self, group: int) -> dict[bytes, bytes | None]:
+        """Return the changed entries of a key group. The first read of a group makes its dict."""
+        # Ten bisections per key would take most of the time of a read of many keys. Two threads make equal dicts.
+        found = self._by_entry.get(group)
+        if found is None:
+            found = self._by_entry[group] = dict(self.changes[group].entries)
+        return found
 
 
 def read_layer(
@@ -109,10 +118,10 @@ class BlockReplica:
                 change = layer.changes.get(group) if layer.version.id <= number else None
                 if change is None:
                     continue
-                place = bisect_left(change.entries, entry, key=_first)
-                if place < len(change.entries) and change.entries[place][0] == entry:
-                    return change.entries[place][1]
-                if any(entry.startswith(prefix) for prefix in change.cleared):
+                entries = layer.entries(group)
+                if entry in entries:
+                    return entries[entry]
+                if change.cleared and any(entry.startswith(prefix) for prefix in change.cleared):
                     return None
             with self._engine.reader() as reader:
                 return reader.get(entry)
