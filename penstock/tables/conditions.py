@@ -190,7 +190,7 @@ class _Parser:
 
 
 def _reach(row: Row, path: list[str]) -> Any:
-    """Return the value at a path, or None if there is none."""
+    """Return the value at a path, or None if the row does not have it."""
     value: Any = row
     for name in path:
         if isinstance(value, dict):

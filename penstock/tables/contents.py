@@ -157,7 +157,7 @@ class KeyedContent:
         return self._batch(entries, 0, None)
 
     def key_of(self, full: bytes) -> bytes:
-        """Return the key of an entry, as it is stored."""
+        """Return the stored bytes of the key of an entry."""
         return timer_of(full)[1] if self.timers else parts_of(full)[0]
 
     def _batch(self, entries: list[Entry], part: int, group: int | None) -> pa.RecordBatch:

@@ -195,7 +195,9 @@ def _action(board: Board, job: JobSnapshot, name: str, text: str, asked: Callabl
     with ui.dialog() as dialog, ui.card().classes("ask"):
         ui.label(f"{name}: {job.name}").classes("ask-title")
         ui.label(text)
-        directory = ui.input("Directory (empty: the one that the job is configured with)").props("outlined dense")
+        directory = ui.input("Directory (empty: the one that the job is configured with)").props(
+            "outlined dense stack-label"
+        )
 
         async def go() -> None:
             dialog.close()
@@ -212,7 +214,9 @@ def _rescale(board: Board, job: JobSnapshot) -> None:
             f"The job needs {job.slots.needed} slots now, and {job.slots.available} are available. It continues from "
             "its last checkpoint with the new parallelism."
         )
-        wanted = ui.number("Parallelism", value=max(1, job.parallelism), min=1, precision=0).props("outlined dense")
+        wanted = ui.number("Parallelism", value=max(1, job.parallelism), min=1, precision=0).props(
+            "outlined dense stack-label"
+        )
 
         async def go() -> None:
             dialog.close()

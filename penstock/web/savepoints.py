@@ -35,7 +35,7 @@ def savepoint_links(board: Board, job: JobSnapshot, path: str) -> Markup:
 
 def savepoint_list(board: Board, job_id: str) -> None:
     """Show the savepoints of a job, and keep the list current."""
-    place = ui.element("div")
+    place = ui.element("div").classes("savepoints")
     shown: list[str] | None = None
 
     def refresh() -> None:

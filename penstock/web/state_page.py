@@ -38,22 +38,26 @@ class _Browser:
         self._compared: Compared | None = None
         self._reading: Reading | None = None
         with _group():
-            self._moment = ui.select({}, label="Moment", on_change=self._show_states).props("outlined dense")
-            self._state = ui.select({}, label="Operator and state", on_change=self._show_state).props("outlined dense")
-            self._path = ui.input("Or the path of a savepoint").props("outlined dense").classes("wide")
+            self._moment = ui.select({}, label="Moment", on_change=self._show_states).props(
+                "outlined dense stack-label"
+            )
+            self._state = ui.select({}, label="Operator and state", on_change=self._show_state).props(
+                "outlined dense stack-label"
+            )
+            self._path = ui.input("Or the path of a savepoint").props("outlined dense stack-label").classes("wide")
             _button("Open", self._open_path)
         with _group():
-            self._key = ui.input("Key").props("outlined dense").on("keydown.enter", self._look_up)
+            self._key = ui.input("Key").props("outlined dense stack-label").on("keydown.enter", self._look_up)
             _button("Look up", self._look_up)
             _button("History", self._history)
             self._examples = ui.element("div").classes("examples")
         with _group():
             self._search = ui.input("Rows where", placeholder='value.price > 10 and key contains "a"').classes("wide")
-            self._search.props("outlined dense").on("keydown.enter", self._first)
+            self._search.props("outlined dense stack-label").on("keydown.enter", self._first)
             _button("Search", self._first)
             _button("Next page", self._next)
         with _group():
-            self._other = ui.select({}, label="Compare with").props("outlined dense")
+            self._other = ui.select({}, label="Compare with").props("outlined dense stack-label")
             _button("Compare", self._compare)
             _button("Export CSV", self._export("csv"))
             _button("Export Parquet", self._export("parquet"))
@@ -139,6 +143,8 @@ class _Browser:
         return choose
 
     async def _look_up(self) -> None:
+        if not self._has_state():
+            return
         key = self._key.value
         uid, name = self._chosen()
         job, settings, now = self._job, self._settings, self._moment.value == state_reader.NEWEST
@@ -153,6 +159,8 @@ class _Browser:
             self._show(key_view(key, found))
 
     async def _history(self) -> None:
+        if not self._has_state():
+            return
         key = self._key.value
         uid, name = self._chosen()
         found = await self._read(
@@ -162,9 +170,11 @@ class _Browser:
             self._show(history_view(key, found))
 
     async def _compare(self) -> None:
+        if not self._has_state():
+            return
         before, after = self._other.value, self._moment.value
         if before is None or after is None:
-            self._show(tag("p", "There is no other moment. Enter the path of a savepoint, and open it.", role="alert"))
+            self._show(tag("p", "The job has one moment. Enter the path of a savepoint, and open it.", role="alert"))
             return
         uid, name = self._chosen()
         found = await self._read(lambda reading: compare_moments(self._job, before, after, uid, name, reading))
@@ -187,7 +197,7 @@ class _Browser:
         await self._page()
 
     async def _page(self) -> None:
-        if self._state.value is None:
+        if not self._has_state():
             return
         uid, name = self._chosen()
         where, offset, moment = self._search.value.strip(), self._offset, self._moment.value
@@ -208,6 +218,8 @@ class _Browser:
 
     def _export(self, form: str) -> Callable[[], Any]:
         async def export() -> None:
+            if not self._has_state():
+                return
             uid, name = self._chosen()
             data = await self._read(
                 lambda _: self._of_moment(lambda snapshot: state_reader.exported(snapshot, uid, name, form))
@@ -219,7 +231,7 @@ class _Browser:
         return export
 
     def _snippet(self) -> None:
-        if self._state.value is None:
+        if not self._has_state():
             return
         uid, name = self._chosen()
         self._show(tag("pre", state_reader.snippet(self._job, self._moment.value, uid, name), tabindex="0"))
@@ -227,6 +239,12 @@ class _Browser:
     @property
     def _settings(self) -> Mapping[str, str]:
         return self._board.service.gateway.settings
+
+    def _has_state(self) -> bool:
+        """Return whether a state is chosen. None is while the page still reads which ones there are."""
+        if self._state.value is None and not self._progress.visible:
+            self._show(tag("p", "Choose a state first.", role="alert"))
+        return self._state.value is not None
 
     def _chosen(self) -> tuple[str, str]:
         uid, _, name = (self._state.value or "\n").partition("\n")

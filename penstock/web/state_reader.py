@@ -106,8 +106,10 @@ def moments(job: JobSnapshot) -> dict[str, str]:
     for made in job.checkpoints.history:
         if made.savepoint and made.path:
             found[made.path] = f"savepoint {made.path}"
-    if job.savepoint:
-        found.setdefault(job.savepoint, f"savepoint {job.savepoint}")
+    restored = job.checkpoints.latest_restored
+    for path in (job.savepoint, restored.path if restored is not None and restored.savepoint else ""):
+        if path:
+            found.setdefault(path, f"savepoint {path}")
     return found
 
 

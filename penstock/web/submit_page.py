@@ -19,7 +19,7 @@ from penstock.web.markup import Markup, job_path, join, tag
 from penstock.web.quantities import duration
 
 _CLAIM_MODES = {
-    "NO_CLAIM": "Leave the savepoint as it is",
+    "NO_CLAIM": "Leave the savepoint unchanged",
     "CLAIM": "The job owns the savepoint, and deletes it when it no longer needs it",
 }
 
@@ -57,14 +57,18 @@ class _Form:
         with ui.element("div").classes("form"):
             self._upload = ui.upload(label="Program: .py, .zip or .whl", on_upload=self._uploaded, auto_upload=True)
             self._upload.props(f'flat bordered accept=".py,.zip,.whl" max-file-size={board.service.max_content}')
-            self._program = ui.select({}, label="Program").props("outlined dense")
-            self._arguments = ui.input("Arguments").props("outlined dense")
+            self._program = ui.select({}, label="Program").props("outlined dense stack-label")
+            self._arguments = ui.input("Arguments").props("outlined dense stack-label")
             self._keys = ui.select(job_settings(), label="Add a setting", with_input=True, on_change=self._add_setting)
-            self._keys.props('outlined dense options-dense popup-content-class="setting-keys"')
-            self._settings = ui.textarea("Settings, one per line: key: value").props("outlined dense autogrow")
+            self._keys.props('outlined dense stack-label options-dense popup-content-class="setting-keys"')
+            self._settings = ui.textarea("Settings, one per line: key: value").props(
+                "outlined dense stack-label autogrow"
+            )
             self._savepoint = ui.input("Resume from a savepoint (path or URI)", value=savepoint)
-            self._savepoint.props("outlined dense")
-            self._claim = ui.select(_CLAIM_MODES, label="Afterwards", value="NO_CLAIM").props("outlined dense")
+            self._savepoint.props("outlined dense stack-label")
+            self._claim = ui.select(_CLAIM_MODES, label="Afterwards", value="NO_CLAIM").props(
+                "outlined dense stack-label"
+            )
             self._skip = ui.checkbox("Skip state of the savepoint that the program does not have")
             self._claim.bind_visibility_from(self._savepoint, "value")
             self._skip.bind_visibility_from(self._savepoint, "value")

@@ -58,6 +58,8 @@ def stored_state(folder: Path) -> tuple[str, str]:
 def change(gateway: FakeGateway, command: str, storage: str, saved: str) -> None:
     """Change the cluster."""
     job = snapshot(JOB)
+    if command == "another savepoint":
+        saved = "/savepoints/another"
     made = CheckpointSnapshot(id=2, status="COMPLETED", savepoint=True, path=saved, triggered_ms=job.taken_ms)
     history = [made, *job.checkpoints.history]
     job = msgspec.structs.replace(job, checkpoints=msgspec.structs.replace(job.checkpoints, history=history))
@@ -75,8 +77,13 @@ def change(gateway: FakeGateway, command: str, storage: str, saved: str) -> None
         env.from_collection([1]).name(HOSTILE).uid("numbers").rebalance().map(str).name("text").print()
         job = msgspec.structs.replace(job, plan=env.get_execution_plan())
     elif command.startswith("wide"):
+        wide = wide_job(JOB, chains=int(command.split()[1]))
+        history = [
+            msgspec.structs.replace(each, path=saved) if each.savepoint else each for each in wide.checkpoints.history
+        ]
+        checkpoints = msgspec.structs.replace(wide.checkpoints, history=history)
         job = msgspec.structs.replace(
-            wide_job(JOB, chains=int(command.split()[1])), checkpointing=job.checkpointing, started_ms=job.started_ms
+            wide, checkpoints=checkpoints, checkpointing=job.checkpointing, started_ms=job.started_ms
         )
     gateway.by_id = {JOB: job}
     if command.startswith("many"):

@@ -74,7 +74,7 @@ def test_a_key_is_read_live_and_equals_the_checkpoint(job, server, settings):
     )
     assert "live from the job&#x27;s state server" in key_view("a", found)
     assert [row["value"] for row in look_up(snapshot, "map", "a").rows] == [{"n1": 1, "n3": 3}]
-    assert look_up(snapshot, "value", "nobody").rows == []
+    assert look_up(snapshot, "value", "unknown").rows == []
 
 
 def test_rows_are_searched_live(job, server, settings):
@@ -88,7 +88,7 @@ def test_rows_are_searched_live(job, server, settings):
     assert "Read from" in rows_view(found)
 
 
-def test_without_queryable_state_the_newest_checkpoint_is_read_and_named(job):
+def test_the_newest_checkpoint_is_read_and_named_if_no_state_is_queryable(job):
     job.run(("a", 1))
     snapshot = snapshot_of(job, {"queryable-state.enable": "false"})
     assert not is_queryable(snapshot)
