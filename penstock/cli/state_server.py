@@ -12,6 +12,8 @@ from penstock.cli.overrides import Setting, overrides_of
 from penstock.cli.shown_errors import ShownErrors
 from penstock.common.options import canonical, check_keys, check_values, store_options, surrounding_settings
 
+_HAND_OVER_S = 5.0
+
 # Commands import what they need themselves, to keep `penstock run` fast.
 
 
@@ -49,6 +51,7 @@ def state_server(
                 typer.echo(f"Serving {root.where} on {server.address}. End with Ctrl-C.")
             threading.Event().wait()
         except KeyboardInterrupt:
+            server.hand_over(_HAND_OVER_S)
             if not as_json:
                 typer.echo("Stopped.")
         finally:

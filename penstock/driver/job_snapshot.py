@@ -132,6 +132,10 @@ class TaskCheckpoint(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
     """Time to write the state, at the end of the task."""
     start_delay: CheckpointSummary = CheckpointSummary()
     """From the trigger to the start of the task."""
+    align_ms: int = 0
+    """Longest time that a subtask took to receive the buffers of all channels, up to their barriers."""
+    upload_ms: int = 0
+    """Longest time that the checkpoint storage took, which is a part of `sync_duration`."""
 
     @property
     def acknowledged(self) -> int:
@@ -160,6 +164,10 @@ class CheckpointSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Path of a savepoint. Empty for a checkpoint, which only its own job resumes from."""
     failed_ms: int = -1
     failure: str = ""
+    publish_ms: int = -1
+    """Time to publish the manifest, which completes the checkpoint; -1 if it is not known."""
+    commit_ms: int = -1
+    """Time in which the epoch waited for its sinks to commit; -1 if it is not known."""
 
 
 class RestoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):

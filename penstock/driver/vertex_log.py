@@ -230,7 +230,7 @@ def _shown(found: HeavyKey) -> HeaviestKey:
     text = repr(decode_key(found.key)) if found.key else ""
     if len(text) > _KEY_SHOWN:
         text = text[: _KEY_SHOWN - 1] + "…"
-    return HeaviestKey(group=found.group, key=text, share=found.share)
+    return HeaviestKey(group=found.group, key=text, share=found.percent / 100)
 
 
 def _stages(graph: PhysicalGraph, work: dict[int, dict[int, _Work]], slots: int) -> list[float]:

@@ -134,6 +134,11 @@ class FollowedJob:
             self.membership.leaving = True
             self.beat()
 
+    def is_needed(self) -> bool:
+        """Return whether this server, which is leaving, still has blocks that another one shall have."""
+        follower = self._follower
+        return follower is not None and bool(follower.blocks().keys() - self._plan.wanted)
+
     def _find_lineage(self) -> None:
         """Follow the newest lineage, once it has a checkpoint. Until then, the former one answers."""
         try:

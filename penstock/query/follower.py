@@ -50,7 +50,7 @@ def runs_of(max_parallelism: int) -> Blocks:
 
 
 class Holding(NamedTuple):
-    """What a follower has. Replaced as a whole, so that a reader sees the replicas of all blocks or of none."""
+    """What a follower has. Replaced as a whole, because readers must see the replicas of all its blocks."""
 
     blocks: frozenset[int] = frozenset()
     replicas: dict[str, dict[int, BlockReplica]] = {}
@@ -133,7 +133,7 @@ class Follower:
 
     @property
     def oldest_held(self) -> int | None:
-        """The oldest checkpoint that a reader keeps; None if there is no such reader."""
+        """The oldest checkpoint that a reader keeps; None without such a reader."""
         with self._changed:
             return min(self._holds, default=None)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from penstock.common.addresses import WILDCARDS
 from penstock.common.options.query import (
+    ADVERTISED_ADDRESS,
     PROXY_PORTS,
     QUERY_ADDRESS,
     QUERY_TLS_CA,
@@ -27,7 +28,7 @@ def connect_to_proxy(settings: Mapping[str, str], timeout: float = 5.0) -> Query
         settings: The `queryable-state` settings.
         timeout: How many seconds a read of the client can take.
     """
-    host = QUERY_ADDRESS.read(settings).strip("[]")
+    host = (ADVERTISED_ADDRESS.read(settings) or QUERY_ADDRESS.read(settings)).strip("[]")
     ports = [*PROXY_PORTS.read(settings)][:_MOST_PORTS]
     token_file = QUERY_TOKEN_FILE.read(settings)
     failure: QueryError | None = None

@@ -63,7 +63,7 @@ class Membership:
 
         Args:
             description: What this server has.
-            held: The oldest checkpoint that a reader keeps; None if there is no such reader.
+            held: The oldest checkpoint that a reader keeps; None without such a reader.
         """
         try:
             self.others = self._announcements.others()
@@ -114,6 +114,8 @@ class Membership:
                 if each.description.lineage == description.lineage
                 and each.description.newest >= self._announced
                 and block in each.description.blocks
+                # Otherwise both could give it up, each because the other one has it.
+                and block in each.wanted
             ]
             if block in wanted or not found:
                 self._covered.pop(block, None)

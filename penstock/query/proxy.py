@@ -293,7 +293,7 @@ class Proxy:
         return b""
 
     def _call(self, server: _Registered, request: _Forwarded, seconds: float) -> bytes:
-        """Ask a server, for a part of the time: if it is stopped, another one may have its blocks soon."""
+        """Ask a server, for a part of the time: if it is stopped, another one will soon have its blocks."""
         slice_ms = int(min(seconds, _SLICE_S) * 1000)
         asked = msgspec.structs.replace(request, job=server.description.job_id, deadline_ms=slice_ms)
         patience = _ANSWER_S + (len(request.keys) / _KEYS_PER_S if isinstance(request, GetMany) else 0)

@@ -155,6 +155,14 @@ class StateServer:
         for job in list(self._jobs.values()):
             job.leave()
 
+    def hand_over(self, seconds: float) -> None:
+        """Wait until other servers, if there are any, have the blocks of this one."""
+        self.leave()
+        until = time.monotonic() + seconds
+        while any(job.is_needed() for job in list(self._jobs.values())) and time.monotonic() < until:
+            if self._stopping.wait(0.02):
+                return
+
     def _run(self) -> None:
         while not self._stopping.wait(_REGISTER_S):
             try:

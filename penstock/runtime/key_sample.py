@@ -17,7 +17,7 @@ _MOST = 2048
 _LEAST = 32
 """Fewer keys say nothing about a share."""
 _NAMED = 3
-_SHARE = 0.1
+_SHARE = 0.25
 """Keys with a smaller share are not named."""
 _LONGEST = 256
 """Bytes of a key that is sent to the driver. Of a longer one, only its key group is."""
@@ -30,7 +30,7 @@ class HeavyKey(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=Fa
     """Its key group."""
     key: bytes
     """The key as stored; empty if it is long."""
-    share: float
+    percent: int
     """About which share of the records has it."""
 
 
@@ -56,7 +56,7 @@ class KeySample:
             HeavyKey(
                 group=key_group_of(key, max_parallelism),
                 key=key if len(key) <= _LONGEST else b"",
-                share=count / self._drawn,
+                percent=round(100 * count / self._drawn),
             )
             for key, count in self._counts.most_common(_NAMED)
             if count >= _SHARE * self._drawn

@@ -72,12 +72,15 @@ class Task:
         self._bytes_in = 0
         self._dead_letters = 0
         self._keys = KeySample()
+        self._started_at = 0
+        self._align_ms = 0.0
         self._source_time = SourceTime(run)
         self.failed = False
 
     def over_rows(self, epoch: TaskEpoch, rows: Iterable[ExchangeRow]) -> Iterator[ExchangeRow]:
         """Run the epoch of a chain behind an exchange."""
         run = self._run
+        self._started_at, began = now_ms(), time.perf_counter()
         inbox = Inbox(epoch.number, run.expected_channels())
         try:
             for row in rows:
@@ -95,6 +98,7 @@ class Task:
             except UpstreamFailed:
                 yield from self._give_up(epoch)
                 return
+            self._align_ms = (time.perf_counter() - began) * 1000
             target = run.chain.first_target + self._producer
             read = self._read_timed if run.graph.timed else self._read
             yield from self._run_epoch(
@@ -109,6 +113,7 @@ class Task:
         """Run the epoch of a source's chain, whose records come from Spark in batches."""
         run = self._run
         moment = run.moment
+        self._started_at = now_ms()
 
         def feed(roots: list[Callable[[Records], None]]) -> Iterator[int]:
             moment.channel = ""
@@ -236,7 +241,6 @@ class Task:
         run, out = self._run, self._out
         replicas = None
         records = 0
-        started_at = now_ms()
         exchanges = self._exchanges = run.exchanges(self._producer, out)
         run.moment.begin_epoch(epoch.timestamp)
         try:
@@ -311,8 +315,10 @@ class Task:
             measured,
             acknowledged_at=now_ms(),
             busy_ms=busy_ms,
-            started_at=started_at,
+            started_at=self._started_at,
             snapshot_ms=snapshot_ms,
+            align_ms=round(self._align_ms),
+            upload_ms=round(epoch.state.upload_ms) if run.stateful else 0,
         )
         epoch.metrics(encode_metrics(measured))
         yield self._to_driver(REPORT, encode_report(report))

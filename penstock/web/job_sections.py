@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from penstock.driver.job_snapshot import CheckpointSnapshot, ExceptionSnapshot, JobSnapshot
 from penstock.rest.views.shared import ENDED
+from penstock.web.checkpoint_timeline import timeline, timeline_legend, whole_ms
 from penstock.web.chosen_metrics import unit_of
 from penstock.web.graph import graph, subtasks
 from penstock.web.hints import hints
@@ -117,14 +118,14 @@ def checkpoints(job: JobSnapshot, watch: Watch) -> Markup:
     )
     restored = found.latest_restored
     head = ["Checkpoint", "Status", "Duration", "Timeline by chain", "Written", "State", "Acknowledged", "Triggered"]
-    longest = max((each.duration_ms for each in found.history[:_TIMELINES]), default=0)
+    longest = max((whole_ms(each) for each in found.history[:_TIMELINES]), default=0)
     names = {vertex.id: vertex.name for vertex in job.vertices}
     rows = [
         [
             f"{'savepoint ' if each.savepoint else ''}{each.id}",
             tag("span", each.status.lower().replace("_", " "), class_=f"chip {_CHECKPOINT[each.status]}"),
             duration(each.duration_ms),
-            _timeline(each, names, longest) if place < _TIMELINES else None,
+            timeline(each, names, longest) if place < _TIMELINES else None,
             size(each.checkpointed_bytes),
             size(each.state_bytes),
             f"{each.acknowledged} of {counted(each.subtasks, 'subtask')}",
@@ -136,7 +137,7 @@ def checkpoints(job: JobSnapshot, watch: Watch) -> Markup:
         tag("p", settings),
         tag("p", counts + (f"; resumed from {restored.id} at {utc(restored.restored_ms)}" if restored else "")),
         tag("h2", "History"),
-        _timeline_legend() if rows else None,
+        timeline_legend() if rows else None,
         table(head, rows, label="Checkpoints", numeric=frozenset({2, 4, 5}))
         if rows
         else tag("p", "No checkpoints yet.", class_="quiet"),
@@ -147,72 +148,12 @@ def checkpoints(job: JobSnapshot, watch: Watch) -> Markup:
 _CHECKPOINT = {"COMPLETED": "good", "FAILED": "bad", "IN_PROGRESS": "wait"}
 
 
-def _timeline_legend() -> Markup:
-    parts = [
-        ("s5", "waiting for the start of the stage"),
-        ("s0", "aligning channels and processing"),
-        ("s1", "writing state"),
-        ("s2", "publishing and committing"),
-    ]
-    return tag("p", *(tag("span", tag("i", class_=f"swatch {style}"), text) for style, text in parts), class_="legend")
-
-
 def _failures(history: list[CheckpointSnapshot]) -> Markup | None:
     failed = [each for each in history if each.failure]
     if not failed:
         return None
     items = [tag("li", f"Checkpoint {each.id}: {each.failure}") for each in failed]
     return join(tag("h2", "Failures"), tag("ul", *items))
-
-
-def _timeline(checkpoint: CheckpointSnapshot, names: dict[str, str], longest: int) -> Markup:
-    """Return one row per chain: waiting for the start, running, and writing its state, on a common scale."""
-    scale = 200 / max(1, longest)
-    # Many chains share the height of eight.
-    step = min(9.0, 72 / max(1, len(checkpoint.tasks)))
-    thick = max(1.0, step - 2)
-    rows = []
-    for place, task in enumerate(checkpoint.tasks):
-        delay = min(task.start_delay.max, task.duration_ms)
-        sync = min(task.sync_duration.max, task.duration_ms - delay)
-        running = task.duration_ms - delay - sync
-        x = 0.0
-        title = (
-            f"{names.get(task.vertex, task.vertex)}: waited {duration(delay)} after the trigger, ran "
-            f"{duration(running)}, wrote its state in {duration(sync)}"
-        )
-        parts = [tag("title", title)]
-        for width, style in ((delay, "s5"), (running, "s0"), (sync, "s1")):
-            place_x, long = f"{x:.1f}", f"{scale * width:.1f}"
-            parts.append(
-                tag(
-                    "rect", x=place_x, y=f"{place * step:.1f}", width=long, height=f"{thick:.1f}", class_=f"bar {style}"
-                )
-            )
-            x += scale * width
-        rows.append(tag("g", *parts))
-    rest = max(0, checkpoint.duration_ms - max((task.duration_ms for task in checkpoint.tasks), default=0))
-    begin = scale * (checkpoint.duration_ms - rest)
-    published = tag(
-        "rect",
-        tag("title", f"Published and committed in {duration(rest)}"),
-        x=f"{begin:.1f}",
-        y=0,
-        width=f"{scale * rest:.1f}",
-        height=max(7, round(step * len(rows)) - 2),
-        class_="bar s2",
-    )
-    height = max(8, round(step * len(rows)))
-    return tag(
-        "svg",
-        *rows,
-        published,
-        width=204,
-        height=height,
-        viewBox=f"0 0 204 {height}",
-        role="img",
-        aria_label="Timeline",
-    )
 
 
 def exceptions(job: JobSnapshot, watch: Watch) -> Markup:

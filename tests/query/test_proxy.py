@@ -204,9 +204,9 @@ def test_a_pinned_read_goes_to_the_server_that_has_the_checkpoint():
 
 def test_a_job_has_one_name_at_the_proxy_and_another_at_a_server_that_was_started_by_hand():
     clock = Clock()
-    beside, by_hand = Server(FOUND), Server(FOUND)
+    with_job, by_hand = Server(FOUND), Server(FOUND)
     proxy = Proxy(lambda address: None, clock=clock, sleep=clock.sleep)
-    proxy.register("beside", [described(range(0))], server=beside)
+    proxy.register("with the job", [described(range(0))], server=with_job)
     proxy.register("by hand", [msgspec.structs.replace(described(), job_id="folder", job_name="x")], server=by_hand)
     assert proxy.answer(GET) == FOUND
     assert [each.job for each in by_hand.asked] == ["folder"]
