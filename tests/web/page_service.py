@@ -89,6 +89,10 @@ def change(gateway: FakeGateway, command: str, storage: str, saved: str) -> None
             wide, checkpoints=checkpoints, checkpointing=job.checkpointing, started_ms=job.started_ms
         )
     gateway.by_id = {JOB: job}
+    if command.startswith("wide") and command.endswith("restarting"):
+        since = {"RESTARTING": job.taken_ms - 4_000}
+        gateway.by_id[JOB] = msgspec.structs.replace(job, state="RESTARTING", state_since_ms=since)
+        gateway.by_id |= {each.id: each for each in many_jobs(6) if each.id != JOB}
     if command.startswith("many"):
         gateway.by_id = {each.id: each for each in many_jobs(int(command.split()[1]))}
 

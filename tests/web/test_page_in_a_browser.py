@@ -456,7 +456,7 @@ def look_at_a_question(page: Page) -> None:
 
 
 VIEWS = [
-    ("overview", "restarting", "", None),
+    ("overview", "wide 9 restarting", "", None),
     *((each, "wide 9", f"jobs/{JOB}/{each}", None) for each in ("graph", "charts", "checkpoints", "exceptions")),
     *((each, "wide 9", f"jobs/{JOB}/{each}", None) for each in ("configuration", "plan", "executors")),
     ("logs", "wide 9", f"jobs/{JOB}/logs", look_at_a_log),
