@@ -410,7 +410,15 @@ class QueryableStateClient:
             checkpoint: The checkpoint; the newest one by default.
             lease: How many seconds the server keeps it without a read.
         """
-        hold = Hold(job=job, checkpoint=checkpoint, lease_ms=int(lease * 1000), deadline_ms=self._deadline_ms)
+        seen_in, seen = self._seen.get(job, ("", 0)) if checkpoint is None else ("", 0)
+        hold = Hold(
+            job=job,
+            checkpoint=checkpoint,
+            seen=seen,
+            seen_in=seen_in,
+            lease_ms=int(lease * 1000),
+            deadline_ms=self._deadline_ms,
+        )
         held = _held(self._call(hold))
         self._note(job, held.lineage, held.checkpoint)
         reads = PinnedReads(self._within(held.lineage), job, held.checkpoint, held.lease, lease)
