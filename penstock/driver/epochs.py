@@ -283,6 +283,7 @@ class EpochDriver:
         with collection_paused():
             published = self._publish(epoch, collected, decided)
         committing += self._commit(epoch, collected, decided)
+        self.checkpoints.add_commit(published.manifest.id, round(committing * 1000))
         with collection_paused():
             return self._account(collected, published, committing)
 
@@ -376,13 +377,17 @@ class EpochDriver:
         """Complete the checkpoint. It stands from here on, even if a sink fails to commit. Raises Fenced."""
         manifest, reports, measured = decided.manifest, collected.reports, collected.measured
         self.probe("collected")
+        began = self.monotonic()
         # A manifest that is not stored acts as a checkpoint within this process only.
         version = fencing.publish_as_owner(self.storage, manifest, self._begun) if self.stores_manifests else None
+        publishing = self._clocks.elapsed_ms(began)
         self.probe("published")
         self.last, self.version = manifest, version
         self._clocks.jumps.completed(epoch.timestamp, epoch.began_at)
         took_ms, names = self._clocks.elapsed_ms(collected.started), self._manifests.names
-        self.checkpoints.add_completed(manifest, self.graph, reports, measured, names, collected.triggered_at, took_ms)
+        self.checkpoints.add_completed(
+            manifest, self.graph, reports, measured, names, collected.triggered_at, took_ms, publishing
+        )
         self.metrics.add(manifest.id, measured, {(report.chain, report.subtask) for report in reports})
         return PublishedEpoch(manifest=manifest, version=version)
 

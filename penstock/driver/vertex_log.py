@@ -16,16 +16,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.driver.epoch_steps import MeasuredEpoch
-from penstock.driver.job_snapshot import EpochSnapshot, SubtaskSnapshot
+from penstock.driver.job_snapshot import EpochSnapshot, HeaviestKey, SubtaskSnapshot
 from penstock.driver.vertices import first_uid, parallelism_of, subtask_of
 from penstock.graph.physical import PhysicalGraph
+from penstock.runtime.key_sample import HeavyKey
 from penstock.runtime.metrics import BACK_PRESSURE, NOWHERE, Number, TaskMetrics, WorkerPlace
 from penstock.runtime.plan import Chain
 from penstock.runtime.report import Report
 from penstock.runtime.watermarks import LEAST
+from penstock.state.keys import decode_key
 
 _EPOCHS_KEPT = 60
 """Epochs that a snapshot lists."""
+_KEY_SHOWN = 60
+"""Characters of a key that a snapshot names."""
 _NO_RATES = (0.0, 0.0, 0.0, 0.0)
 
 
@@ -45,6 +49,7 @@ class _Cell:
     backpressured: float = 0.0
     rates: tuple[float, float, float, float] = _NO_RATES
     watermark: int | None = None
+    heavy_keys: list[HeavyKey] = field(default_factory=list)
 
     def count(self, work: _Work, cycle_ms: float, busy: float, pressure: float) -> None:
         self.records_in += work.records_in
@@ -77,6 +82,7 @@ class _Cell:
             bytes_in_rate=bytes_in_rate,
             bytes_out_rate=bytes_out_rate,
             watermark=self.watermark,
+            heaviest=[_shown(each) for each in self.heavy_keys] if runs else [],
         )
 
 
@@ -90,6 +96,7 @@ class _Work:
     bytes_in: int = 0
     bytes_out: int = 0
     place: WorkerPlace = NOWHERE
+    heavy_keys: list[HeavyKey] = field(default_factory=list)
 
     def add(self, task: TaskMetrics) -> None:
         self.busy_ms += task.busy_ms
@@ -98,6 +105,7 @@ class _Work:
         self.bytes_in += task.bytes_in
         self.bytes_out += sum(sent.bytes for sent in task.sent)
         self.place = task.place
+        self.heavy_keys = task.heavy_keys
 
     def rates(self, cycle_ms: float) -> tuple[float, float, float, float]:
         per_second = 1000 / cycle_ms if cycle_ms > 0 else 0.0
@@ -180,6 +188,7 @@ class VertexLog:
             share = busy * done.busy_ms / longest if longest else 0.0
             cell.backpressured, cell.busy = pressure, min(share, 1 - pressure)
             cell.rates = done.rates(cycle_ms)
+            cell.heavy_keys = done.heavy_keys
             if done is not _NO_WORK:
                 cell.place = done.place
             cell.count(done, cycle_ms, cell.busy, pressure)
@@ -215,6 +224,13 @@ class VertexLog:
         """Return the most recent epochs, oldest first."""
         with self._lock:
             return list(self._epochs)
+
+
+def _shown(found: HeavyKey) -> HeaviestKey:
+    text = repr(decode_key(found.key)) if found.key else ""
+    if len(text) > _KEY_SHOWN:
+        text = text[: _KEY_SHOWN - 1] + "…"
+    return HeaviestKey(group=found.group, key=text, share=found.percent / 100)
 
 
 def _stages(graph: PhysicalGraph, work: dict[int, dict[int, _Work]], slots: int) -> list[float]:

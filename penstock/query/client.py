@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -101,6 +102,8 @@ class QueryableStateClient:
         self._pool: ThreadPoolExecutor | None = None
         self._seen: dict[str, tuple[str, int]] = {}
         """The lineage and checkpoint that the last read of a job has shown."""
+        self._lineage = ""
+        """The lineage of all checkpoints that are asked for by number; empty for the current one."""
 
     # -- Flink's call ----------------------------------------------------------------------------------------------
 
@@ -358,7 +361,7 @@ class QueryableStateClient:
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def subscribe(
-        self, job: str, state: str, since: int | None = None, until: int | None = None
+        self, job: str, state: str, since: int | None = None, until: int | None = None, lineage: str = ""
     ) -> Iterator[CheckpointChanges]:
         """Yield the changes of each checkpoint, in order, each once.
 
@@ -371,8 +374,10 @@ class QueryableStateClient:
             since: The checkpoint whose state you have; by default the complete state of the newest checkpoint comes
                 first.
             until: The checkpoint to stop after; none by default.
+            lineage: The ``lineage`` of the changes that you have. Pass it with ``since``: if the job has started from
+                a savepoint or from scratch meanwhile, its numbers mean other checkpoints, and the complete state comes
+                first.
         """
-        lineage = ""
         while until is None or since is None or since < until:
             request = Changes(job=job, state=state, since=since, seen_in=lineage, deadline_ms=self._deadline_ms)
             try:
@@ -390,7 +395,7 @@ class QueryableStateClient:
                 for each in decode_changes(row)
             ]
             since, lineage = int(metadata[CHECKPOINT]), metadata[LINEAGE].decode()
-            yield CheckpointChanges(since, metadata[RESET] == b"1", changes)
+            yield CheckpointChanges(since, metadata[RESET] == b"1", changes, lineage)
 
     @contextmanager
     def pinned(self, job: str, checkpoint: int | None = None, lease: float = 60.0) -> Iterator[PinnedReads]:
@@ -404,7 +409,7 @@ class QueryableStateClient:
         hold = Hold(job=job, checkpoint=checkpoint, lease_ms=int(lease * 1000), deadline_ms=self._deadline_ms)
         held = _held(self._call(hold))
         self._note(job, held.lineage, held.checkpoint)
-        reads = PinnedReads(self, job, held.checkpoint, held.lease, lease)
+        reads = PinnedReads(self._within(held.lineage), job, held.checkpoint, held.lease, lease)
         try:
             yield reads
         finally:
@@ -443,8 +448,16 @@ class QueryableStateClient:
 
     def _common(self, job: str, checkpoint: int | None) -> dict[str, Any]:
         """Return the fields of every read. One of the newest checkpoint shows none before that of the last read."""
-        lineage, number = self._seen.get(job, ("", 0)) if checkpoint is None else ("", 0)
+        if checkpoint is not None:
+            return {"deadline_ms": self._deadline_ms, "lineage": self._lineage}
+        lineage, number = self._seen.get(job, ("", 0))
         return {"deadline_ms": self._deadline_ms, "seen": number, "seen_in": lineage}
+
+    def _within(self, lineage: str) -> Self:
+        """Return this client for reads of checkpoints of one lineage, with the same connection."""
+        client = copy(self)
+        client._lineage = lineage
+        return client
 
     def _note(self, job: str, lineage: str, number: int) -> None:
         known, before = self._seen.get(job, ("", 0))

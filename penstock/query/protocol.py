@@ -38,6 +38,8 @@ class ReadRequest(Request, kw_only=True, frozen=True):
     state: str
     checkpoint: int | None = None
     """None for the newest one."""
+    lineage: str = ""
+    """That of `checkpoint`; empty for the current one."""
     at_least: int = 0
     """The checkpoint that the newest one must have reached."""
     seen: int = 0
@@ -109,6 +111,8 @@ class Hold(Request, kw_only=True, frozen=True, tag="hold"):
 
     checkpoint: int | None = None
     """None for the newest one."""
+    lineage: str = ""
+    """That of `checkpoint`; empty for the current one."""
     lease_ms: int = 60_000
     lease: str = ""
     """The lease to renew; empty for a new one."""

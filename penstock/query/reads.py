@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.query.errors import BadRequest, CheckpointGone, WrongKind
 from penstock.query.follower import Follower, Readable, runs_of
 from penstock.query.key_checks import declares_kind, decoded, missing
+from penstock.query.map_ranges import Bounds, decoded_canonical, map_page
 from penstock.query.registry import QueryableState, find_state
 from penstock.query.replica import BlockReplica
 from penstock.query.stored import VALUES, Parts, StoredState
@@ -156,6 +157,10 @@ class Reads:
                 f"Queryable state '{name}' is of kind {state.state.kind}, but only maps have entries.",
                 fix="Read it with get().",
             )
+        if not window and not state.scoped:
+            page = self._range(state, key, wanted)
+            if page is not None:
+                return page
         map_key = map_key_decoder(kind.key)
 
         def shown(data: bytes) -> Any:
@@ -176,6 +181,26 @@ class Reads:
                 fix="Pass bounds of the type of the map keys; a prefix needs map keys that are strings or bytes.",
             ) from None
 
+    def _range(self, state: StoredState, key: bytes, wanted: MapRange) -> Page | None:
+        """Return entries of a map without reading the others, if its keys have an order of bytes."""
+        bounds = Bounds(
+            start=None if wanted.start is None else decoded(wanted.start),
+            after=None if wanted.cursor is None else _after(wanted.cursor),
+            stop=None if wanted.stop is None else decoded(wanted.stop),
+            prefix=None if wanted.prefix is None else decoded(wanted.prefix),
+        )
+        if wanted.cursor is not None and bounds.after is None:
+            return None
+
+        def read(start: bytes, end: bytes | None, portion: int) -> Iterator[tuple[bytes, bytes]]:
+            return state.map_entries(self._follower, key, start, end, portion)
+
+        found = map_page(read, bounds, wanted.limit)
+        if found is None:
+            return None
+        parts, more = found
+        return Page(parts, parts[-1][0] if more and parts else None)
+
     def scan(
         self,
         readable: Readable,
@@ -189,7 +214,7 @@ class Reads:
         `keys`: the keys whose rows to return, instead of all. The columns have the same types.
         `blocks`: those to read; None for all that this server has.
 
-        Raises UnknownQueryableState, NotEnabled, NotServed, WrongKind; the iterator also MixedKeys.
+        Raises UnknownQueryableState, NotEnabled, WrongKind, NotServed; the iterator also MixedKeys.
         """
         manifest = readable.manifest
         found = find_state(manifest, name)
@@ -352,6 +377,13 @@ class ChosenKeys(ReplicaBlocks):
         for group in sorted(group for group in self._keys if self.block_of(group) == block):
             if wanted is None or group in wanted:
                 yield self._state.visible(replica, group, sorted(self._keys[group]))
+
+
+def _after(cursor: bytes) -> Any:
+    try:
+        return decoded_canonical(cursor)
+    except Exception as error:  # arbitrary bytes
+        raise BadRequest(f"The cursor cannot be decoded: {error}.", fix="Pass the cursor of a page.") from None
 
 
 def _page(found: list[tuple[Any, bytes, bytes]], wanted: MapRange, shown: Any) -> Page:

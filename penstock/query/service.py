@@ -202,6 +202,12 @@ class QueryService:
 
 
 def _readable(follower: Follower, request: ReadRequest) -> Readable:
+    if request.lineage not in ("", follower.lineage):
+        raise CheckpointGone(
+            f"Checkpoint {request.checkpoint} belongs to a former run of the job, before it started from a savepoint "
+            f"or from scratch.",
+            fix="Read the newest checkpoint, or pin it.",
+        )
     deadline = time.monotonic() + request.deadline_ms / 1000
     return follower.at(request.checkpoint, request.least_in(follower.lineage), deadline)
 

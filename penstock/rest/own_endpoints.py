@@ -14,11 +14,11 @@ from starlette.responses import Response, StreamingResponse
 from penstock.cluster.gateway import Event
 from penstock.common.json_text import to_json
 from penstock.driver.job_snapshot import JobSnapshot
+from penstock.driver.prometheus import MEDIA_TYPE, exposition
 from penstock.rest import contract
 from penstock.rest.command_endpoints import COMMAND_ENDPOINTS
 from penstock.rest.endpoints import Endpoint, Nothing
 from penstock.rest.errors import BadRequest
-from penstock.rest.prometheus import MEDIA_TYPE, exposition
 from penstock.rest.savepoints import DifferenceDescription, DiffRequest, InspectRequest, SavepointDescription
 from penstock.rest.service import Service
 from penstock.rest.state_endpoints import STATE_ENDPOINTS

@@ -91,7 +91,7 @@ class TestASettingWithoutEffect:
             "akka.ask.timeout",
             "pipeline.jars",
             "rest.flamegraph.enabled",
-            "metrics.reporter.prom.port",
+            "metrics.reporter.jmx.port",
             "metrics.reporter.jmx.a.b",
             "external-resource.gpu.amount",
             "kubernetes.a-key-of-a-later-release",

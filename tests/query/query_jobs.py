@@ -89,12 +89,20 @@ class EveryKind(KeyedProcessFunction):
         self.aggregating.add(number)
 
 
-def every_kind(backend="filesystem", parallelism=2, storage=None, key_type=None, settings=None, **options):
+def every_kind(
+    backend="filesystem", parallelism=2, storage=None, key_type=None, settings=None, from_savepoint=None, **options
+):
     """Return a harness of a job with all kinds of keyed state, over records (key, number)."""
     env = environment(**options)
     stream = env.from_collection([]).key_by(lambda record: record[0], key_type).process(EveryKind()).uid("kinds")
     return JobHarness(
-        stream, backend=backend, parallelism=parallelism, max_parallelism=32, storage=storage, settings=settings
+        stream,
+        backend=backend,
+        parallelism=parallelism,
+        max_parallelism=32,
+        storage=storage,
+        settings=settings,
+        from_savepoint=from_savepoint,
     )
 
 
@@ -112,6 +120,7 @@ class Job:
 
     def __init__(self, root, settings=None):
         self.root = LocalStorage(root)
+        self.settings = settings
         lineages = Lineages(self.root)
         self.harness = every_kind(storage=lineages.storage_of(lineages.current()), settings=settings)
 

@@ -38,8 +38,7 @@ def test_a_server_process_serves_a_job_and_ends_some_time_after_it(job, settings
         server.end()
         assert server.process.wait(30) == 0
     finally:
-        server.process.kill()
-        server.process.wait()
+        server.kill()
 
 
 def test_a_server_that_was_stopped_for_100_epochs_catches_up_and_shows_nothing_uncommitted(make_job, settings, client):
@@ -70,8 +69,35 @@ def test_a_server_that_was_stopped_for_100_epochs_catches_up_and_shows_nothing_u
         first = next(client.subscribe("job", "the value", since=1))
         assert (first.checkpoint, first.reset) == (102, True)
     finally:
-        server.process.kill()
-        server.process.wait()
+        server.kill()
+
+
+def test_a_server_that_is_killed_starts_again_until_the_job_ends(job, settings, client):
+    job.run(("ann", 3))
+    settings["queryable-state.linger"] = "0 ms"
+    server = LaunchedServer(Launch(job_id="the-id", job_name="job", root=job.root.where, settings=settings))
+    try:
+        await_value(client, "the-id", 3)
+        first = server.process
+        first.kill()
+        first.wait()
+        job.run(("ann", 4))
+        await_value(client, "the-id", 4)
+        assert server.process.pid != first.pid
+        server.end()
+        assert server.process.wait(30) == 0
+        assert not server.watched.is_alive() or not server.watched.join(30)
+    finally:
+        server.kill()
+
+
+def test_a_server_that_cannot_start_is_not_started_again(job, settings, caplog):
+    settings["queryable-state.ssl.certificate"] = "/does/not/exist"
+    server = LaunchedServer(Launch(job_id="the-id", job_name="job", root=job.root.where, settings=settings))
+    server.watched.join(60)
+    assert not server.watched.is_alive()
+    assert server.process.returncode == 1
+    assert "The state of job 'job' is not served: The certificate /does/not/exist" in caplog.text
 
 
 def test_no_server_starts_if_queryable_state_is_disabled(job):
