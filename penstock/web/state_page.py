@@ -76,7 +76,7 @@ class _Browser:
             return
         self._moments = found
         if self._first_moment:
-            self._moments.setdefault(self._first_moment, f"savepoint {self._first_moment}")
+            self._moments.setdefault(self._first_moment, state_reader.savepoint_label(self._first_moment))
         first = self._first_moment or next(iter(found), None)
         self._moment.set_options(dict(found), value=first)
         self._offer_others()
@@ -92,7 +92,7 @@ class _Browser:
     async def _open_path(self) -> None:
         path = self._path.value.strip()
         if path:
-            self._moments[path] = f"savepoint {path}"
+            self._moments[path] = state_reader.savepoint_label(path)
             self._moment.set_options(dict(self._moments), value=path)
             self._offer_others()
 
