@@ -58,8 +58,8 @@ def test_the_stream_of_the_page_about_notebooks_shows_its_plan() -> None:
     page = (RUN / "notebooks.md").read_text()
     names: dict[str, Any] = {"__name__": "notebooks_page"}
     exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], names)
-    assert repr(names["words"]) == "<DataStream of 'upper', uid 'upper', of type PickledByteArrayTypeInfo>"
-    assert "data:image/svg+xml" in names["words"]._repr_html_()
+    assert repr(names["upper"]) == "<DataStream of 'upper', uid 'upper', of type PickledByteArrayTypeInfo>"
+    assert "data:image/svg+xml" in names["upper"]._repr_html_()
     [message] = re.findall(r"GraphError: (.*)\n", page)
     [fix] = re.findall(r"Fix: (.*)\n", page)
     stream = names["env"].from_collection([1]).map(str).uid("same").map(str).uid("same")
