@@ -267,7 +267,7 @@ class _Browser:
             found = await self._watched(reading, read)
         except ReadStopped as stopped:
             if self._reading is reading:
-                self._show(tag("p", stopped.statement(), class_="quiet"))
+                self._show(tag("p", str(stopped), class_="quiet"))
             return None
         except PenstockError as error:
             fix = join(tag("b", "Next: "), error.fix) if error.fix else None
