@@ -458,7 +458,8 @@ def look_at_a_question(page: Page) -> None:
 VIEWS = [
     ("overview", "wide 9 restarting", "", None),
     *((each, "wide 9", f"jobs/{JOB}/{each}", None) for each in ("graph", "charts", "checkpoints", "exceptions")),
-    *((each, "wide 9", f"jobs/{JOB}/{each}", None) for each in ("configuration", "plan", "executors")),
+    *((each, "wide 9", f"jobs/{JOB}/{each}", None) for each in ("configuration", "executors")),
+    ("plan", "plan", f"jobs/{JOB}/plan", None),
     ("logs", "wide 9", f"jobs/{JOB}/logs", look_at_a_log),
     ("state", "wide 9", f"jobs/{JOB}/state", look_at_rows),
     ("key", "wide 9", f"jobs/{JOB}/state", look_at_a_key),
