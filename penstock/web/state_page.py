@@ -222,7 +222,9 @@ class _Browser:
                 return
             uid, name = self._chosen()
             data = await self._read(
-                lambda _: self._of_moment(lambda snapshot: state_reader.exported(snapshot, uid, name, form))
+                lambda reading: self._of_moment(
+                    lambda snapshot: state_reader.exported(snapshot, uid, name, form, reading)
+                )
             )
             if data is not None:
                 self._show(tag("p", f"Exported {len(data):,} bytes."))
