@@ -222,7 +222,9 @@ class _Browser:
                 return
             uid, name = self._chosen()
             data = await self._read(
-                lambda _: self._of_moment(lambda snapshot: state_reader.exported(snapshot, uid, name, form))
+                lambda reading: self._of_moment(
+                    lambda snapshot: state_reader.exported(snapshot, uid, name, form, reading)
+                )
             )
             if data is not None:
                 self._show(tag("p", f"Exported {len(data):,} bytes."))
@@ -267,7 +269,7 @@ class _Browser:
             found = await self._watched(reading, read)
         except ReadStopped as stopped:
             if self._reading is reading:
-                self._show(tag("p", stopped.statement(), class_="quiet"))
+                self._show(tag("p", str(stopped), class_="quiet"))
             return None
         except PenstockError as error:
             fix = join(tag("b", "Next: "), error.fix) if error.fix else None

@@ -252,9 +252,9 @@ def versions(job: JobSnapshot, snapshot: Snapshot, uid: str, state: str, key: st
     return history(paths, uid, state, key_from_text(snapshot.state(uid, state), key))
 
 
-def exported(snapshot: Snapshot, uid: str, state: str, form: str) -> bytes:
+def exported(snapshot: Snapshot, uid: str, state: str, form: str, reading: Reading | None = None) -> bytes:
     """Return a state as Parquet or CSV. Nested values are JSON text in CSV. Raises PenstockError if it is too large."""
-    rows = list(islice(rows_of(snapshot.state(uid, state)), MOST_EXPORTED + 1))
+    rows = list(islice(rows_of(snapshot.state(uid, state), reading), MOST_EXPORTED + 1))
     if len(rows) > MOST_EXPORTED:
         raise PenstockError(
             f"State '{state}' of operator '{uid}' has more than {MOST_EXPORTED:,} rows.",
