@@ -80,7 +80,7 @@ class Scan(ReadRequest, kw_only=True, frozen=True, tag="scan"):
     keys: list[bytes] | None = None
     """Only these keys; None for all."""
     blocks: list[int] | None = None
-    """The blocks to read, for a state server; None for all."""
+    """The blocks to read; None for all."""
 
 
 class Changes(ReadRequest, kw_only=True, frozen=True, tag="changes"):

@@ -305,7 +305,8 @@ class Proxy:
 
     def _streamed(self, part: _Part, request: Scan | Changes) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         server = part.registered
-        asked = msgspec.structs.replace(request, job=server.description.job_id, blocks=part.blocks, deadline_ms=1000)
+        blocks = [block for block in part.blocks if request.blocks is None or block in request.blocks]
+        asked = msgspec.structs.replace(request, job=server.description.job_id, blocks=blocks, deadline_ms=1000)
         with self._forgetting(server):
             return server.server.stream(asked, _SCAN_S)
 
@@ -403,6 +404,8 @@ class Proxy:
         if any(each.name == request.state and not each.keyed for each in servers[0].description.states):
             # Every server has all operator state.
             parts = parts[:1]
+        elif request.blocks is not None:
+            parts = [part for part in parts if not set(part.blocks).isdisjoint(request.blocks)] or parts[:1]
         # This also finds a server that does not answer: a stream could wait for it for a long time.
         checkpoint = self._checkpoint(parts, request, seconds)
         if isinstance(request, Scan) or since is None:
