@@ -7,7 +7,7 @@ import threading
 import msgspec
 import pytest
 from certificates import self_signed
-from query_jobs import free_ports, served_blocks, until
+from query_jobs import divided, free_ports, served_blocks, sizes, until
 
 import penstock.query.server
 from penstock.query.client import QueryableStateClient
@@ -37,17 +37,6 @@ def die(server):
     server._listener.close()
 
 
-def sizes(servers):
-    return sorted(len(blocks) for blocks in served_blocks(servers))
-
-
-def divided(servers):
-    """Wait until each block has exactly one server, and the proxy knows it."""
-    until(lambda: sum(sizes(servers)) == 16 and max(sizes(servers)) - min(sizes(servers)) <= 1)
-    for server in servers:
-        server.register()
-
-
 def test_servers_divide_the_blocks_and_answer_at_one_checkpoint(job, serve, client):
     job.run(*records())
     servers = [serve(job) for _ in range(3)]
@@ -71,6 +60,23 @@ def test_servers_divide_the_blocks_and_answer_at_one_checkpoint(job, serve, clie
     assert {(change.key, change.value) for change in following.changes} == {("k1", 1000), ("k2", 1000), ("k3", None)}
     assert sorted(client.describe("id0").blocks) == list(range(16))
     assert len(client.jobs()) == 1
+
+
+def test_the_blocks_of_a_state_are_scanned_one_by_one_in_an_order_that_does_not_depend_on_the_servers(
+    job, serve, client
+):
+    job.run(*records())
+    first = serve(job)
+
+    def by_block():
+        tables = [client.scan("id0", "the value", blocks=[block]).read_all() for block in range(16)]
+        return [table["key"].to_pylist() for table in tables]
+
+    alone = by_block()
+    assert sorted(key for keys in alone for key in keys) == sorted(KEYS)
+    divided([first, serve(job)])
+    assert by_block() == alone
+    assert client.scan("id0", "the value", blocks=[]).read_all().num_rows == 0
 
 
 def test_a_server_that_joins_takes_its_part_and_no_read_fails(job, serve, client):
