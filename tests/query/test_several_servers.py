@@ -211,6 +211,13 @@ def test_a_server_that_cannot_write_to_the_storage_has_everything(job, serve, cl
 # -- real processes --------------------------------------------------------------------------------------------------
 
 
+def kill(server):
+    """Kill a process without notice, and start no other instead."""
+    server._ended.set()
+    server.process.kill()
+    server.process.wait()
+
+
 @contextlib.contextmanager
 def processes(job, settings, client, count):
     """Servers in processes; the first one has the proxy."""
@@ -223,8 +230,7 @@ def processes(job, settings, client, count):
         yield servers
     finally:
         for server in servers:
-            server.process.kill()
-            server.process.wait()
+            kill(server)
 
 
 def is_known(client):
@@ -259,8 +265,7 @@ def test_the_blocks_of_a_killed_process_are_answered_by_another_one(job, setting
     with processes(job, settings | FAST, client, 2) as servers:
         until(lambda: blocks_of(job) == [8, 8])
         assert client.get_many("id0", "the value", KEYS) == dict(records())
-        servers[victim].process.kill()
-        servers[victim].process.wait()
+        kill(servers[victim])
         job.run(*records(10))
         answered = set()
         while answered != set(KEYS[:40]):
@@ -329,9 +334,7 @@ def test_processes_join_and_are_killed_while_keys_are_read(job, settings, client
             while blocks_of(job, dead) != [8, 8]:
                 run_and_read()
             dead |= ids(job) - before
-            killed = servers.pop()
-            killed.process.kill()
-            killed.process.wait()
+            kill(servers.pop())
             while blocks_of(job, dead) != [16]:
                 run_and_read()
         assert client.get_many("id0", "the value", KEYS, at_least=offset - 1) == dict(records(offset - 1))
@@ -348,8 +351,7 @@ def test_two_jobs_on_one_host_share_a_proxy_and_divide_their_blocks(job, make_jo
                 job_id=f"id{number % 2}", job_name=f"job{number % 2}", root=each.root.where, settings=settings
             )
             servers.append(LaunchedServer(launch))
-            stack.callback(servers[-1].process.wait)
-            stack.callback(servers[-1].process.kill)
+            stack.callback(kill, servers[-1])
         until(lambda: blocks_of(job) == [8, 8])
         until(lambda: blocks_of(other) == [8, 8])
         until(lambda: is_known(client))
