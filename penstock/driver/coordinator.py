@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NoReturn, overload
 
+from penstock.driver.report_totals import ReportTotals
 from penstock.errors import PenstockError
-from penstock.runtime.report import EdgeTotals, Report, summed
+from penstock.runtime.report import EdgeTotals, Report
 from penstock.runtime.rows import Failure
 
 
@@ -78,6 +79,8 @@ class Publish:
 
     epoch: int
     reports: tuple[Report, ...]
+    totals: ReportTotals = field(default_factory=ReportTotals, compare=False)
+    """Of these reports."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,8 @@ class CheckpointAttempt:
     source_chains: frozenset[int]
     status: CheckpointStatus = CheckpointStatus.TRIGGERED
     reports: list[Report] = field(default_factory=list)
+    totals: ReportTotals = field(default_factory=ReportTotals)
+    """Of these reports."""
     failures: list[Failure] = field(default_factory=list)
     acknowledged_at: dict[tuple[int, int], int] = field(default_factory=dict)
     expired: bool = False
@@ -202,6 +207,7 @@ class Coordinator:
         current.waiting_for.discard(who)
         current.acknowledged_at[who] = event.at
         current.reports.append(report)
+        current.totals.add(report)
 
     def _all_in(self, current: CheckpointAttempt, event: AllIn) -> Publish | Abort:
         took = event.at - current.triggered_at
@@ -215,16 +221,16 @@ class Coordinator:
         if current.waiting_for:
             missing = ", ".join(f"chain {chain} subtask {subtask}" for chain, subtask in sorted(current.waiting_for))
             return self._end(current, CheckpointStatus.DECLINED, event.at, f"no acknowledgement from {missing}")
-        disagreement = _disagreement(current.reports)
+        disagreement = _disagreement(current.totals)
         if disagreement is not None:
             return self._end(current, CheckpointStatus.DECLINED, event.at, disagreement)
         current.publishing = True
-        return Publish(current.epoch, tuple(current.reports))
+        return Publish(current.epoch, tuple(current.reports), current.totals)
 
     def _published(self, current: CheckpointAttempt, event: Published) -> CommitSinks:
         current.status = CheckpointStatus.COMPLETED
         current.ended_at = event.at
-        current.reports = []
+        current.reports, current.totals = [], ReportTotals()
         return CommitSinks(event.epoch)
 
     def _end(
@@ -237,7 +243,8 @@ class Coordinator:
     ) -> Abort:
         current.status = status
         current.ended_at = at
-        reports, current.reports = tuple(current.reports), []
+        reports = tuple(current.reports)
+        current.reports, current.totals = [], ReportTotals()
         return Abort(current.epoch, status, tuple(failures or ()), reason, reports)
 
     def _invalid(self, event: Event) -> NoReturn:
@@ -257,13 +264,12 @@ def _outline(event: Event) -> str:
     return repr(event)[:200]
 
 
-def _disagreement(reports: list[Report]) -> str | None:
+def _disagreement(reported: ReportTotals) -> str | None:
     """Describe the first edge whose channels differ between senders and receivers over the epoch, or return None.
 
     The sums of fingerprints agree only if each channel does: its producer, target, counts and checksum.
     """
-    sent = summed(totals for report in reports for totals in report.sent)
-    received = summed(totals for report in reports for totals in report.received)
+    sent, received = reported.sent.totals(), reported.received.totals()
     for edge in sorted(sent.keys() | received.keys()):
         if sent.get(edge) != received.get(edge):
             return f"edge {edge}: sent {_described(sent.get(edge))}, received {_described(received.get(edge))}"

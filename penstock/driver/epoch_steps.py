@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from penstock.checkpoint.manifest import Manifest, Version
 from penstock.driver.committing import CommitPlan
+from penstock.driver.epoch_metrics import EpochMetrics
 from penstock.driver.epoch_statistics import EpochStatistics
+from penstock.driver.report_totals import ReportTotals
 from penstock.graph.physical import PhysicalGraph
-from penstock.runtime.metrics import TaskMetrics
 from penstock.runtime.report import Report
 from penstock.state.blocks import Blocks
 
@@ -37,7 +38,9 @@ class CollectedEpoch:
     """The attempt that all tasks acknowledged."""
 
     reports: tuple[Report, ...]
-    measured: list[TaskMetrics]
+    totals: ReportTotals
+    """Of these reports."""
+    metrics: EpochMetrics
     records: int
     """Records read from all sources."""
     triggered_at: int

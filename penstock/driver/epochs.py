@@ -15,7 +15,7 @@ from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import Manifest, Version, latest
 from penstock.checkpoint.resume_check import check_restorable
 from penstock.checkpoint.wal import WriteAheadLog
-from penstock.common.garbage import collection_paused
+from penstock.common.garbage import CollectionPause, collection_paused
 from penstock.driver.clock import DriverClocks
 from penstock.driver.collecting import Collector, Rows
 from penstock.driver.committing import Committer, CommittingSink
@@ -98,7 +98,7 @@ class EpochDriver:
         self.checkpoints = CheckpointLog(self._clocks, self.parallelism)
         self._log = EpochLog(self.monotonic)
         self.statistics = self._log.recent
-        self._collector = Collector(self.coordinator, self.settings, self.checkpoints, self._clocks)
+        self._collector = Collector(self.coordinator, self.settings, self.checkpoints, self._clocks, self.metrics.epoch)
         self._program = self.graph
         self._recovered = self._begun = self._prepared = False
         self._claimed: tuple[str, str] | None = None
@@ -276,15 +276,19 @@ class EpochDriver:
         previous one.
         """
         epoch = self._trigger(batch, spark_log, ends_input, log_index)
-        collected = self._collect(epoch)
-        with collection_paused():
-            decided = self._decide(epoch, collected)
-        committing = self._commit_before_checkpoint(decided)
-        with collection_paused():
-            published = self._publish(epoch, collected, decided)
-        committing += self._commit(epoch, collected, decided)
-        with collection_paused():
-            return self._account(collected, published, committing)
+        with collection_paused() as pause:
+            # In a separate frame: the reports are gone when the pause ends, and the collector need not visit them.
+            return self._run(epoch, pause)
+
+    def _run(self, epoch: TriggeredEpoch, pause: CollectionPause) -> EpochStatistics:
+        collected = self._collect(epoch, pause)
+        decided = self._decide(epoch, collected)
+        with pause.lifted():
+            committing = self._commit_before_checkpoint(decided)
+        published = self._publish(epoch, collected, decided)
+        with pause.lifted():
+            committing += self._commit(epoch, collected, decided)
+        return self._account(collected, published, committing)
 
     def _trigger(
         self, batch: int | None, spark_log: dict[str, bytes], ends_input: bool, log_index: dict[str, int] | None
@@ -310,7 +314,7 @@ class EpochDriver:
             blocks=self.blocks,
         )
 
-    def _collect(self, epoch: TriggeredEpoch) -> CollectedEpoch:
+    def _collect(self, epoch: TriggeredEpoch, pause: CollectionPause) -> CollectedEpoch:
         """Run the tasks until all of them have acknowledged the epoch. Raises EpochFailed or Fenced."""
         parameters = EpochParameters(
             number=epoch.number,
@@ -328,9 +332,16 @@ class EpochDriver:
             jumped=epoch.jumped,
             blocks=epoch.blocks,
         )
-        return self._collector.collect(
-            epoch.number, self.graph, lambda: self._prepare(parameters) or self.execute(parameters), self._abort
-        )
+
+        def run() -> Rows:
+            with pause.lifted():
+                return self._prepare(parameters) or self.execute(parameters)
+
+        def abort(failed: Abort) -> None:
+            with pause.lifted():
+                self._abort(failed)
+
+        return self._collector.collect(epoch.number, self.graph, run, abort)
 
     def _keyed_tasks(self) -> int:
         return sum(chain.parallelism for chain in self.graph.chains if any(each.keyed for each in chain.operators))
@@ -355,6 +366,7 @@ class EpochDriver:
         manifest = self._manifests.make(
             epoch,
             collected.reports,
+            collected.totals,
             commits.in_manifest,
             last=self.last,
             version=self.version,
@@ -374,7 +386,7 @@ class EpochDriver:
 
     def _publish(self, epoch: TriggeredEpoch, collected: CollectedEpoch, decided: DecidedEpoch) -> PublishedEpoch:
         """Complete the checkpoint. It stands from here on, even if a sink fails to commit. Raises Fenced."""
-        manifest, reports, measured = decided.manifest, collected.reports, collected.measured
+        manifest = decided.manifest
         self.probe("collected")
         # A manifest that is not stored acts as a checkpoint within this process only.
         version = fencing.publish_as_owner(self.storage, manifest, self._begun) if self.stores_manifests else None
@@ -382,8 +394,10 @@ class EpochDriver:
         self.last, self.version = manifest, version
         self._clocks.jumps.completed(epoch.timestamp, epoch.began_at)
         took_ms, names = self._clocks.elapsed_ms(collected.started), self._manifests.names
-        self.checkpoints.add_completed(manifest, self.graph, reports, measured, names, collected.triggered_at, took_ms)
-        self.metrics.add(manifest.id, measured, {(report.chain, report.subtask) for report in reports})
+        self.checkpoints.add_completed(
+            manifest, self.graph, collected.totals, collected.metrics.arrived, names, collected.triggered_at, took_ms
+        )
+        self.metrics.add(collected.metrics, collected.totals.by_task)
         return PublishedEpoch(manifest=manifest, version=version)
 
     def _commit(self, epoch: TriggeredEpoch, collected: CollectedEpoch, decided: DecidedEpoch) -> float:
@@ -413,9 +427,9 @@ class EpochDriver:
         concurrent = self._committer.concurrent_seconds(manifest, collected.records)
         slots = 0 if self.slots is None else self.slots.available
         if self.flow is not None and concurrent is not None:
-            self.flow.completed(self.graph, reports, collected.measured, slots, committing, concurrent, duration)
+            self.flow.completed(self.graph, reports, collected.metrics, slots, committing, concurrent, duration)
         written = self._housekeeping.bases_written
-        statistics = self._log.add(manifest, reports, collected.records, duration * 1000, written)
+        statistics = self._log.add(manifest, collected.totals, collected.records, duration * 1000, written)
         self.observe(
             MeasuredEpoch(
                 graph=self.graph,

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.driver.credits import Controller, Demand, shared
+from penstock.driver.epoch_metrics import EpochMetrics
 from penstock.graph.physical import PhysicalGraph
-from penstock.runtime.metrics import BACK_PRESSURE, BACKLOG, CAPACITY, CREDITS, Number, TaskMetrics
+from penstock.runtime.metrics import BACK_PRESSURE, BACKLOG, CAPACITY, CREDITS, Number
 from penstock.runtime.report import Report
 
 _COMMIT = "commit"
@@ -49,7 +50,7 @@ class FlowControl:
         self,
         graph: PhysicalGraph,
         reports: Iterable[Report],
-        measured: Iterable[TaskMetrics],
+        metrics: EpochMetrics,
         slots: int,
         committing: float,
         concurrent: float,
@@ -68,7 +69,9 @@ class FlowControl:
             if uid is not None:
                 given[uid] = given.get(uid, 0) + report.records_in
         records = sum(given.values())
-        times = {(task.chain, task.subtask): task.busy_ms / 1000 for task in measured}
+        times = {
+            (chain, task.subtask): task.busy_ms / 1000 for chain, tasks in metrics.arrived.items() for task in tasks
+        }
         if not records or not times.keys() >= tasks:
             # Spark can lose a task's metrics. An incomplete stage time would be misleading.
             return

@@ -10,8 +10,9 @@ from penstock.checkpoint.manifest import FORMAT, BaseHandle, Committable, Manife
 from penstock.driver.epoch_steps import TriggeredEpoch
 from penstock.driver.event_time import times_after
 from penstock.driver.queryable import queryable_states
+from penstock.driver.report_totals import ReportTotals
 from penstock.driver.rescaling import Scale, remembered
-from penstock.driver.snapshots import add_deltas, in_order, operator_snapshots, records_since
+from penstock.driver.snapshots import in_order, operator_snapshots, records_since
 from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.report import Report
 from penstock.state.blocks import bytes_by_block
@@ -36,6 +37,7 @@ class ManifestMaker:
         self,
         epoch: TriggeredEpoch,
         reports: Iterable[Report],
+        totals: ReportTotals,
         committables: list[Committable],
         *,
         last: Manifest | None,
@@ -44,10 +46,11 @@ class ManifestMaker:
         scale: Scale,
         claimed: tuple[str, str] | None,
     ) -> Manifest:
-        """`last` is the previous checkpoint and `version` its version; `scale` is the one the epoch ran with."""
+        """`totals` are those of the reports. `last` is the previous checkpoint and `version` its version; `scale` is
+        the one the epoch ran with."""
         graph, reports = self._program.rescaled(scale), in_order(reports)
         bases, since_base = ({}, {}) if last is None else self._carried_on(last, epoch)
-        add_deltas(since_base, reports)
+        totals.add_to(since_base)
         log_index = epoch.log_index
         if log_index is None:
             log_index = {} if last is None else last.log_index
@@ -55,7 +58,7 @@ class ManifestMaker:
         def key_type_of(uid: str) -> str:
             return self._key_type_of(uid, last)
 
-        operators = operator_snapshots(last, graph, self.names, key_type_of, reports)
+        operators = operator_snapshots(last, graph, self.names, key_type_of, reports, totals)
         return Manifest(
             format=FORMAT,
             lineage=lineage,

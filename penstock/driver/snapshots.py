@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot
 from penstock.checkpoint.redistribution import add_report, stored_once
+from penstock.driver.report_totals import ReportTotals
 from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.report import OperatorReport, Report
 
@@ -27,24 +28,18 @@ def records_since(last: Manifest | None, graph: PhysicalGraph, reports: Iterable
     return records
 
 
-def add_deltas(since_base: dict[str, dict[int, int]], reports: Iterable[Report]) -> None:
-    """Add the bytes of new deltas by operator and block; a delta over several blocks is split evenly."""
-    for report in reports:
-        for part in report.operators:
-            for delta in part.deltas:
-                since = since_base.setdefault(part.uid, {})
-                for block in delta.blocks:
-                    since[block] = since.get(block, 0) + -(-delta.size // len(delta.blocks))
-
-
 def operator_snapshots(
     last: Manifest | None,
     graph: PhysicalGraph,
     names: Mapping[str, str],
     key_type_of: Callable[[str], str],
     reports: Iterable[Report],
+    totals: ReportTotals,
 ) -> dict[str, OperatorSnapshot]:
-    """Return the snapshots of operators with state, by uid. `names` maps uids to names; `reports` are sorted."""
+    """Return the snapshots of operators with state, by uid.
+
+    `names` maps uids to names; `reports` are sorted, and `totals` are theirs.
+    """
     snapshots: dict[str, OperatorSnapshot] = {}
     for report in reports:
         chain = graph.chains[report.chain]
@@ -60,7 +55,7 @@ def operator_snapshots(
                     states={},
                     deltas=[],
                     operator_state={},
-                    timers={},
+                    timers=totals.timers_of(part.uid),
                     ttl={},
                     migrations={},
                     key_type=key_type_of(part.uid),
@@ -68,11 +63,6 @@ def operator_snapshots(
             _add_states(snapshot, part, None if last is None else last.operators.get(part.uid))
             snapshot.deltas.extend(part.deltas)
             add_report(snapshot.operator_state, part.operator_state, report.subtask, chain.parallelism)
-            for kind, least in part.timers.items():
-                first = snapshot.timers.setdefault(kind, {})
-                for block, time in least.items():
-                    # Two subtasks can share a block.
-                    first[block] = min(time, first.get(block, time))
     return {
         uid: msgspec.structs.replace(snapshot, operator_state=stored_once(snapshot.operator_state))
         for uid, snapshot in snapshots.items()

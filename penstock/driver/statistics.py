@@ -11,13 +11,13 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.checkpoint.manifest import Manifest
-from penstock.driver.checkpoint_tasks import completed_tasks, reported_bytes, unfinished_tasks
+from penstock.driver.checkpoint_tasks import completed_tasks, unfinished_tasks
 from penstock.driver.clock import DriverClocks
 from penstock.driver.coordinator import Abort, CheckpointAttempt, CheckpointStatus
+from penstock.driver.epoch_metrics import TaskSummary
 from penstock.driver.job_snapshot import TaskCheckpoint
+from penstock.driver.report_totals import ReportTotals, totals_of
 from penstock.graph.physical import PhysicalGraph
-from penstock.runtime.metrics import TaskMetrics
-from penstock.runtime.report import Report
 
 _REMEMBERED = 100
 _DETAILED = 10
@@ -122,7 +122,7 @@ class CheckpointLog:
             failure=abort.reason,
             triggered_at=triggered_at,
             duration_ms=duration_ms,
-            delta_bytes=sum(map(reported_bytes, abort.reports)),
+            delta_bytes=totals_of(abort.reports).state_bytes,
             tasks=unfinished_tasks(graph, self._parallelism, abort.reports, acknowledged, triggered_at),
         )
         self.recent.append(self.latest_failed)
@@ -136,7 +136,7 @@ class CheckpointLog:
             status=CheckpointStatus.TRIGGERED.value,
             triggered_at=triggered_at,
             duration_ms=age,
-            delta_bytes=sum(map(reported_bytes, reports)),
+            delta_bytes=totals_of(reports).state_bytes,
             tasks=unfinished_tasks(graph, self._parallelism, reports, current.acknowledged_after(), triggered_at),
         )
 
@@ -183,27 +183,30 @@ class CheckpointLog:
         self,
         manifest: Manifest,
         graph: PhysicalGraph,
-        reports: Sequence[Report],
-        measured: Sequence[TaskMetrics],
+        totals: ReportTotals,
+        arrived: Mapping[int, Sequence[TaskSummary]],
         names: dict[str, str],
         triggered_at: int,
         duration_ms: int,
     ) -> None:
         self.completed += 1
-        acknowledged = {(each.chain, each.subtask): each.acknowledged_at for each in measured}
-        subtasks: dict[str, list[SubtaskAcknowledgement]] = {}
-        for report in sorted(reports, key=lambda report: (report.chain, report.subtask)):
-            at = acknowledged.get((report.chain, report.subtask))
-            for part in report.operators:
-                subtasks.setdefault(part.uid, []).append(
-                    SubtaskAcknowledgement(
-                        subtask=report.subtask,
-                        delta_bytes=sum(delta.size for delta in part.deltas),
-                        delta_entries=sum(delta.entries for delta in part.deltas),
-                        # Two clocks are involved, and either might have jumped.
-                        acknowledged_ms=None if at is None else min(max(0, at - triggered_at), duration_ms),
-                    )
+        # Two clocks are involved, and either might have jumped.
+        after_ms = {
+            chain: {task.subtask: min(max(0, task.acknowledged_at - triggered_at), duration_ms) for task in tasks}
+            for chain, tasks in arrived.items()
+        }
+        subtasks = {
+            uid: [
+                SubtaskAcknowledgement(
+                    subtask=part.subtask,
+                    delta_bytes=part.bytes,
+                    delta_entries=part.entries,
+                    acknowledged_ms=after_ms.get(part.chain, {}).get(part.subtask),
                 )
+                for part in sorted(parts, key=lambda part: part.subtask)
+            ]
+            for uid, parts in totals.by_operator.items()
+        }
         operators = [
             OperatorCheckpoint(
                 uid=uid,
@@ -219,10 +222,12 @@ class CheckpointLog:
             status=CheckpointStatus.COMPLETED.value,
             triggered_at=triggered_at,
             duration_ms=duration_ms,
-            delta_bytes=sum(map(reported_bytes, reports)),
+            delta_bytes=totals.state_bytes,
             state_bytes=_state_bytes(manifest),
             operators=operators,
-            tasks=completed_tasks(graph, self._parallelism, manifest, reports, measured, triggered_at, duration_ms),
+            tasks=completed_tasks(
+                graph, self._parallelism, manifest, totals.by_task, arrived, triggered_at, duration_ms
+            ),
         )
         self.recent.append(self.latest_completed)
         if len(self.recent) > _DETAILED:

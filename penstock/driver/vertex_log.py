@@ -12,21 +12,34 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
+from penstock.driver.epoch_metrics import TaskSummary
 from penstock.driver.epoch_steps import MeasuredEpoch
 from penstock.driver.job_snapshot import EpochSnapshot, SubtaskSnapshot
 from penstock.driver.vertices import first_uid, parallelism_of, subtask_of
 from penstock.graph.physical import PhysicalGraph
-from penstock.runtime.metrics import BACK_PRESSURE, NOWHERE, Number, TaskMetrics, WorkerPlace
+from penstock.runtime.metrics import BACK_PRESSURE, NOWHERE, Number, WorkerPlace
 from penstock.runtime.plan import Chain
-from penstock.runtime.report import Report
 from penstock.runtime.watermarks import LEAST
 
 _EPOCHS_KEPT = 60
 """Epochs that a snapshot lists."""
-_NO_RATES = (0.0, 0.0, 0.0, 0.0)
+
+
+class _Rates(msgspec.Struct, frozen=True, gc=False):
+    """Per second, in one epoch."""
+
+    records_in: float = 0.0
+    records_out: float = 0.0
+    bytes_in: float = 0.0
+    bytes_out: float = 0.0
+
+
+_NO_RATES = _Rates()
 
 
 @dataclass(slots=True)
@@ -43,7 +56,7 @@ class _Cell:
     backpressured_ms: float = 0.0
     busy: float = 0.0
     backpressured: float = 0.0
-    rates: tuple[float, float, float, float] = _NO_RATES
+    rates: _Rates = _NO_RATES
     watermark: int | None = None
 
     def count(self, work: _Work, cycle_ms: float, busy: float, pressure: float) -> None:
@@ -58,7 +71,7 @@ class _Cell:
     def snapshot(self, state: str) -> SubtaskSnapshot:
         """Return the subtask in this state. Only a running one has rates."""
         runs = state == "RUNNING"
-        records_in_rate, records_out_rate, bytes_in_rate, bytes_out_rate = self.rates if runs else _NO_RATES
+        rates = self.rates if runs else _NO_RATES
         return SubtaskSnapshot(
             state=state,
             host=self.place.host,
@@ -72,16 +85,15 @@ class _Cell:
             backpressured_ms=self.backpressured_ms,
             busy=self.busy if runs else 0.0,
             backpressured=self.backpressured if runs else 0.0,
-            records_in_rate=records_in_rate,
-            records_out_rate=records_out_rate,
-            bytes_in_rate=bytes_in_rate,
-            bytes_out_rate=bytes_out_rate,
+            records_in_rate=rates.records_in,
+            records_out_rate=rates.records_out,
+            bytes_in_rate=rates.bytes_in,
+            bytes_out_rate=rates.bytes_out,
             watermark=self.watermark,
         )
 
 
-@dataclass(slots=True)
-class _Work:
+class _Work(msgspec.Struct, gc=False):
     """The work of one subtask in one epoch."""
 
     busy_ms: float = 0.0
@@ -91,17 +103,17 @@ class _Work:
     bytes_out: int = 0
     place: WorkerPlace = NOWHERE
 
-    def add(self, task: TaskMetrics) -> None:
+    def add(self, task: TaskSummary) -> None:
         self.busy_ms += task.busy_ms
         self.records_in += task.records_in
-        self.records_out += sum(sent.records for sent in task.sent)
+        self.records_out += task.records_out
         self.bytes_in += task.bytes_in
-        self.bytes_out += sum(sent.bytes for sent in task.sent)
+        self.bytes_out += task.bytes_out
         self.place = task.place
 
-    def rates(self, cycle_ms: float) -> tuple[float, float, float, float]:
+    def rates(self, cycle_ms: float) -> _Rates:
         per_second = 1000 / cycle_ms if cycle_ms > 0 else 0.0
-        return (
+        return _Rates(
             self.records_in * per_second,
             self.records_out * per_second,
             self.bytes_in * per_second,
@@ -145,7 +157,7 @@ class VertexLog:
             for chain in graph.chains:
                 pressure = float(gauges.get((first_uid(chain), BACK_PRESSURE), 0.0))
                 self._add(chain, work[chain.id], cycle_ms, busy, pressure)
-            self._see_watermarks(graph, epoch.collected.reports)
+            self._see_watermarks(graph, epoch.collected.totals.watermarks)
             self._epochs.append(
                 EpochSnapshot(
                     number=epoch.statistics.number,
@@ -159,15 +171,12 @@ class VertexLog:
             )
 
     def _work(self, graph: PhysicalGraph, epoch: MeasuredEpoch) -> dict[int, dict[int, _Work]]:
-        """Return the work of each subtask, by chain. A task that ran twice counts once."""
-        reported = {(report.chain, report.subtask) for report in epoch.collected.reports}
-        number = epoch.manifest.id
-        tasks = {(task.chain, task.subtask): task for task in epoch.collected.measured if task.epoch == number}
+        """Return the work of each subtask, by chain. Several tasks of a source can count for one subtask."""
         work: dict[int, dict[int, _Work]] = {chain.id: {} for chain in graph.chains}
-        for who, task in tasks.items():
-            if who in reported:
-                subtask = subtask_of(graph.chains[task.chain], task.subtask, self._parallelism)
-                work[task.chain].setdefault(subtask, _Work()).add(task)
+        for number, tasks in epoch.collected.metrics.counted.items():
+            chain, subtasks = graph.chains[number], work[number]
+            for task in tasks.values():
+                subtasks.setdefault(subtask_of(chain, task.subtask, self._parallelism), _Work()).add(task)
                 self.memory[task.place.executor] = task.place.memory
         return work
 
@@ -185,20 +194,20 @@ class VertexLog:
             cell.count(done, cycle_ms, cell.busy, pressure)
             vertex.totals.count(done, cycle_ms, cell.busy, pressure)
 
-    def _see_watermarks(self, graph: PhysicalGraph, reports: Iterable[Report]) -> None:
+    def _see_watermarks(self, graph: PhysicalGraph, watermarks: Mapping[int, Mapping[str, Mapping[int, int]]]) -> None:
         """Take over the watermarks of an epoch. Several tasks of a source can count for one subtask."""
-        lowest: dict[tuple[int, int], int] = {}
-        for report in reports:
-            chain = graph.chains[report.chain]
-            uid = chain.operators[0].uid if chain.source_uid is None else None
-            where = chain.id, subtask_of(chain, report.subtask, self._parallelism)
-            for operator, by_split in report.watermarks.items():
-                if uid is None or operator == uid:
-                    for mark in by_split.values():
-                        lowest[where] = min(mark, lowest.get(where, mark))
-        for (number, subtask), mark in lowest.items():
-            if mark != LEAST:
-                self._vertices[number].cells[subtask].watermark = mark
+        for number, by_operator in watermarks.items():
+            chain = graph.chains[number]
+            uids = by_operator.keys() if chain.source_uid is not None else by_operator.keys() & {first_uid(chain)}
+            lowest: dict[int, int] = {}
+            for uid in uids:
+                for task, mark in by_operator[uid].items():
+                    subtask = subtask_of(chain, task, self._parallelism)
+                    lowest[subtask] = min(mark, lowest.get(subtask, mark))
+            cells = self._vertices[number].cells
+            for subtask, mark in lowest.items():
+                if mark != LEAST:
+                    cells[subtask].watermark = mark
 
     def read(self, chain: Chain, states: list[str]) -> tuple[list[SubtaskSnapshot], SubtaskSnapshot]:
         """Return the subtasks of a chain, which are in these states, and their sums."""

@@ -88,7 +88,7 @@ def test_state_of_subtasks_adds_up_to_the_state_of_the_operator(sizes, bases, de
     }
     stored = manifest({"op0": based}, {"op0": {n: deltas[n % 16] for n in blocks.numbers}}, {"op0": blocks})
     graph = PhysicalGraph(chains=[chain(0, 1, parallelism, most)], edges=[], levels=[[], [0]])
-    (task,) = completed_tasks(graph, 1, stored, [], [], 0, 0)
+    (task,) = completed_tasks(graph, 1, stored, {}, {}, 0, 0)
     assert task.state_bytes == stored.state_bytes("op0")
     assert task.state.min >= 0
     assert (task.subtasks, task.acknowledged) == (parallelism, parallelism)
