@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from penstock.checkpoint.manifest import Manifest
 from penstock.driver.epoch_metrics import TaskSummary
 from penstock.driver.job_snapshot import CheckpointSummary, TaskCheckpoint
-from penstock.driver.report_totals import totals_of
+from penstock.driver.report_totals import ReportTotals
 from penstock.driver.vertices import parallelism_of, subtask_of, vertex_id
 from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.plan import Chain
-from penstock.runtime.report import Report
 from penstock.state.blocks import intersection
 from penstock.state.key_groups import owner_of, range_of_subtask
 
@@ -65,19 +64,20 @@ def completed_tasks(
 def unfinished_tasks(
     graph: PhysicalGraph,
     parallelism: int,
-    reports: Iterable[Report],
+    totals: ReportTotals,
     acknowledged: Mapping[tuple[int, int], int],
     triggered_at: int,
 ) -> list[TaskCheckpoint]:
     """Describe a checkpoint that only some tasks have acknowledged.
 
-    `acknowledged`: milliseconds after the trigger, by chain and subtask. `triggered_at`: milliseconds since 1970.
+    `totals`: of their reports; it can still grow. `acknowledged`: milliseconds after the trigger, by chain and subtask.
+    `triggered_at`: milliseconds since 1970.
     """
     arrived: dict[int, dict[int, int]] = {chain.id: {} for chain in graph.chains}
     for (chain_id, task), after_ms in acknowledged.items():
         cells, number = arrived[chain_id], subtask_of(graph.chains[chain_id], task, parallelism)
         cells[number] = max(after_ms, cells.get(number, 0))
-    written = _written(graph, parallelism, totals_of(reports).by_task)
+    written = _written(graph, parallelism, {chain: tasks.copy() for chain, tasks in totals.by_task.copy().items()})
     tasks = []
     for chain in graph.chains:
         subtasks, got, sizes = parallelism_of(chain, parallelism), arrived[chain.id], written[chain.id]

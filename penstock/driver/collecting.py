@@ -74,12 +74,11 @@ class Collector:
                 error = failed(instruction)
                 error.place = _place_of(error.failures, graph, metrics)
                 raise error
-        reports, chains = instruction.reports, graph.chains
+        totals = instruction.totals
         return CollectedEpoch(
-            reports=reports,
-            totals=instruction.totals,
+            totals=totals,
             metrics=metrics,
-            records=sum(report.records_in for report in reports if chains[report.chain].source_uid is not None),
+            records=sum(totals.records_in.get(chain.id, 0) for chain in graph.sources()),
             triggered_at=triggered_at,
             started=started,
         )

@@ -75,12 +75,11 @@ Event = TriggerCheckpoint | Acknowledge | Decline | Expire | AllIn | Published
 
 @dataclass(frozen=True)
 class Publish:
-    """Publish the manifest built from these reports."""
+    """Publish the manifest built from the reports."""
 
     epoch: int
-    reports: tuple[Report, ...]
     totals: ReportTotals = field(default_factory=ReportTotals, compare=False)
-    """Of these reports."""
+    """Of all reports."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +95,8 @@ class Abort:
     status: CheckpointStatus
     failures: tuple[Failure, ...]
     reason: str
-    reports: tuple[Report, ...] = ()
-    """Reports that arrived before the failure. The output they prepared must be aborted."""
+    totals: ReportTotals = field(default_factory=ReportTotals, compare=False)
+    """Of the reports that arrived before the failure. The output they prepared must be aborted."""
 
 
 Instruction = Publish | CommitSinks | Abort
@@ -119,9 +118,8 @@ class CheckpointAttempt:
     waiting_for: set[tuple[int, int]]
     source_chains: frozenset[int]
     status: CheckpointStatus = CheckpointStatus.TRIGGERED
-    reports: list[Report] = field(default_factory=list)
     totals: ReportTotals = field(default_factory=ReportTotals)
-    """Of these reports."""
+    """Of the reports so far."""
     failures: list[Failure] = field(default_factory=list)
     acknowledged_at: dict[tuple[int, int], int] = field(default_factory=dict)
     expired: bool = False
@@ -206,7 +204,6 @@ class Coordinator:
             self._invalid(event)
         current.waiting_for.discard(who)
         current.acknowledged_at[who] = event.at
-        current.reports.append(report)
         current.totals.add(report)
 
     def _all_in(self, current: CheckpointAttempt, event: AllIn) -> Publish | Abort:
@@ -225,12 +222,12 @@ class Coordinator:
         if disagreement is not None:
             return self._end(current, CheckpointStatus.DECLINED, event.at, disagreement)
         current.publishing = True
-        return Publish(current.epoch, tuple(current.reports), current.totals)
+        return Publish(current.epoch, current.totals)
 
     def _published(self, current: CheckpointAttempt, event: Published) -> CommitSinks:
         current.status = CheckpointStatus.COMPLETED
         current.ended_at = event.at
-        current.reports, current.totals = [], ReportTotals()
+        current.totals = ReportTotals()
         return CommitSinks(event.epoch)
 
     def _end(
@@ -243,9 +240,8 @@ class Coordinator:
     ) -> Abort:
         current.status = status
         current.ended_at = at
-        reports = tuple(current.reports)
-        current.reports, current.totals = [], ReportTotals()
-        return Abort(current.epoch, status, tuple(failures or ()), reason, reports)
+        totals, current.totals = current.totals, ReportTotals()
+        return Abort(current.epoch, status, tuple(failures or ()), reason, totals)
 
     def _invalid(self, event: Event) -> NoReturn:
         state = "no checkpoint" if self.current is None else f"{self.current.status.name} {self.current.epoch}"

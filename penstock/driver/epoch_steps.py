@@ -10,7 +10,6 @@ from penstock.driver.epoch_metrics import EpochMetrics
 from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.driver.report_totals import ReportTotals
 from penstock.graph.physical import PhysicalGraph
-from penstock.runtime.report import Report
 from penstock.state.blocks import Blocks
 
 
@@ -37,9 +36,8 @@ class TriggeredEpoch:
 class CollectedEpoch:
     """The attempt that all tasks acknowledged."""
 
-    reports: tuple[Report, ...]
     totals: ReportTotals
-    """Of these reports."""
+    """Of the reports of all tasks."""
     metrics: EpochMetrics
     records: int
     """Records read from all sources."""

@@ -347,7 +347,7 @@ class EpochDriver:
         return sum(chain.parallelism for chain in self.graph.chains if any(each.keyed for each in chain.operators))
 
     def _abort(self, abort: Abort) -> None:
-        self._committer.abort(abort.epoch, abort.reports)
+        self._committer.abort(abort.epoch, abort.totals.committables())
         fencing.check_unpublished(self.storage, abort.epoch)
 
     def _prepare(self, parameters: EpochParameters) -> list[tuple[int, bytes]]:
@@ -362,10 +362,9 @@ class EpochDriver:
 
     def _decide(self, epoch: TriggeredEpoch, collected: CollectedEpoch) -> DecidedEpoch:
         """Build the manifest. No output is visible yet."""
-        commits = self._committer.plan(collected.reports)
+        commits = self._committer.plan(collected.totals.committables())
         manifest = self._manifests.make(
             epoch,
-            collected.reports,
             collected.totals,
             commits.in_manifest,
             last=self.last,
@@ -416,7 +415,7 @@ class EpochDriver:
 
     def _account(self, collected: CollectedEpoch, published: PublishedEpoch, committing: float) -> EpochStatistics:
         """Pass the checkpoint to housekeeping, check limits, grant credits and record statistics."""
-        manifest, reports = published.manifest, collected.reports
+        manifest, totals = published.manifest, collected.totals
         if published.version is not None and not self.single_epoch:
             self._housekeeping.published(manifest, published.version)
         self._dispose_claimed(manifest)
@@ -427,9 +426,9 @@ class EpochDriver:
         concurrent = self._committer.concurrent_seconds(manifest, collected.records)
         slots = 0 if self.slots is None else self.slots.available
         if self.flow is not None and concurrent is not None:
-            self.flow.completed(self.graph, reports, collected.metrics, slots, committing, concurrent, duration)
+            self.flow.completed(self.graph, totals, collected.metrics, slots, committing, concurrent, duration)
         written = self._housekeeping.bases_written
-        statistics = self._log.add(manifest, collected.totals, collected.records, duration * 1000, written)
+        statistics = self._log.add(manifest, totals, collected.records, duration * 1000, written)
         self.observe(
             MeasuredEpoch(
                 graph=self.graph,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot, StateAddress
 from penstock.common.options.query import QUERYABLE_STATE
+from penstock.driver.report_totals import ReportTotals
 from penstock.errors import PenstockError
 from penstock.graph.inspect import always_called
 from penstock.graph.logical import LogicalGraph, Node
-from penstock.runtime.report import Report
 from penstock.runtime.state_operators import QueryableStateOperator
 from penstock.runtime.windows.scopes import in_scope
 from penstock.state.descriptors import StateDescriptor
@@ -78,9 +78,9 @@ def _declared_by(node: Node) -> Iterator[_Declared]:
 
 
 def queryable_states(
-    last: Manifest | None, snapshots: Mapping[str, OperatorSnapshot], reports: Iterable[Report], enabled: bool
+    last: Manifest | None, snapshots: Mapping[str, OperatorSnapshot], totals: ReportTotals, enabled: bool
 ) -> dict[str, StateAddress]:
-    """Return the queryable states of an epoch by name, from the reports of its tasks.
+    """Return the queryable states of an epoch by name, from the totals of its reports.
 
     A function registers the states of windows when a window first uses them. Until it does in this epoch, those of the
     last manifest remain.
@@ -88,8 +88,8 @@ def queryable_states(
     Raises QueryableStateDisabled, DuplicateQueryableState.
     """
     found: dict[str, StateAddress] = {}
-    for report in reports:
-        for part in report.operators:
+    for _, operator in totals.in_order():
+        for part in operator.declared():
             for state, name in part.queryable.items():
                 address = StateAddress(uid=part.uid, state=state)
                 _check(address, name, found.setdefault(name, address), snapshots, enabled)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -10,21 +10,24 @@ from penstock.checkpoint.manifest import Manifest, OperatorSnapshot
 from penstock.checkpoint.redistribution import add_report, stored_once
 from penstock.driver.report_totals import ReportTotals
 from penstock.graph.physical import PhysicalGraph
-from penstock.runtime.report import OperatorReport, Report
+from penstock.runtime.report import OperatorReport
+from penstock.state.shares import Shares
 
 
-def in_order(reports: Iterable[Report]) -> list[Report]:
-    """Sort reports, so that the same epoch always produces the same manifest."""
-    return sorted(reports, key=lambda report: (report.chain, report.subtask))
+def records_by_source(graph: PhysicalGraph, totals: ReportTotals) -> dict[str, int]:
+    """Return the records of an epoch, by source."""
+    return {
+        chain.source_uid: totals.records_in[chain.id]
+        for chain in graph.sources()
+        if chain.source_uid is not None and chain.id in totals.records_in
+    }
 
 
-def records_since(last: Manifest | None, graph: PhysicalGraph, reports: Iterable[Report]) -> dict[str, int]:
+def records_since(last: Manifest | None, graph: PhysicalGraph, totals: ReportTotals) -> dict[str, int]:
     """Return the total records of each source, including this epoch."""
     records = {} if last is None else dict(last.records)
-    for report in reports:
-        uid = graph.chains[report.chain].source_uid
-        if uid is not None:
-            records[uid] = records.get(uid, 0) + report.records_in
+    for uid, count in records_by_source(graph, totals).items():
+        records[uid] = records.get(uid, 0) + count
     return records
 
 
@@ -33,40 +36,36 @@ def operator_snapshots(
     graph: PhysicalGraph,
     names: Mapping[str, str],
     key_type_of: Callable[[str], str],
-    reports: Iterable[Report],
     totals: ReportTotals,
 ) -> dict[str, OperatorSnapshot]:
-    """Return the snapshots of operators with state, by uid.
+    """Return the snapshots of operators with state, by uid. The same epoch always produces the same manifest.
 
-    `names` maps uids to names; `reports` are sorted, and `totals` are theirs.
+    `names` maps uids to names; `totals` are those of the epoch's reports.
     """
     snapshots: dict[str, OperatorSnapshot] = {}
-    for report in reports:
-        chain = graph.chains[report.chain]
-        for part in report.operators:
-            if not (part.states or part.deltas or part.operator_state or part.timers):
-                continue
-            snapshot = snapshots.get(part.uid)
-            if snapshot is None:
-                snapshot = snapshots[part.uid] = OperatorSnapshot(
-                    name=names[part.uid],
-                    parallelism=chain.parallelism,
-                    max_parallelism=chain.max_parallelism,
-                    states={},
-                    deltas=[],
-                    operator_state={},
-                    timers=totals.timers_of(part.uid),
-                    ttl={},
-                    migrations={},
-                    key_type=key_type_of(part.uid),
-                )
-            _add_states(snapshot, part, None if last is None else last.operators.get(part.uid))
-            snapshot.deltas.extend(part.deltas)
-            add_report(snapshot.operator_state, part.operator_state, report.subtask, chain.parallelism)
-    return {
-        uid: msgspec.structs.replace(snapshot, operator_state=stored_once(snapshot.operator_state))
-        for uid, snapshot in snapshots.items()
-    }
+    for uid, operator in totals.in_order():
+        declared = operator.declared()
+        if not declared:
+            continue
+        chain = graph.chains[operator.chain]
+        snapshot = OperatorSnapshot(
+            name=names[uid],
+            parallelism=chain.parallelism,
+            max_parallelism=chain.max_parallelism,
+            states={},
+            deltas=list(operator.in_order()),
+            timers=totals.timers_of(uid),
+            ttl={},
+            migrations={},
+            key_type=key_type_of(uid),
+        )
+        for part in declared:
+            _add_states(snapshot, part, None if last is None else last.operators.get(uid))
+        shares: dict[str, Shares] = {}
+        for subtask in sorted(operator.shares):
+            add_report(shares, operator.shares[subtask], subtask, chain.parallelism)
+        snapshots[uid] = msgspec.structs.replace(snapshot, operator_state=stored_once(shares))
+    return snapshots
 
 
 def _add_states(snapshot: OperatorSnapshot, part: OperatorReport, before: OperatorSnapshot | None) -> None:

@@ -16,7 +16,7 @@ from penstock.driver.clock import DriverClocks
 from penstock.driver.coordinator import Abort, CheckpointAttempt, CheckpointStatus
 from penstock.driver.epoch_metrics import TaskSummary
 from penstock.driver.job_snapshot import TaskCheckpoint
-from penstock.driver.report_totals import ReportTotals, totals_of
+from penstock.driver.report_totals import ReportTotals
 from penstock.graph.physical import PhysicalGraph
 
 _REMEMBERED = 100
@@ -122,22 +122,22 @@ class CheckpointLog:
             failure=abort.reason,
             triggered_at=triggered_at,
             duration_ms=duration_ms,
-            delta_bytes=totals_of(abort.reports).state_bytes,
-            tasks=unfinished_tasks(graph, self._parallelism, abort.reports, acknowledged, triggered_at),
+            delta_bytes=abort.totals.state_bytes,
+            tasks=unfinished_tasks(graph, self._parallelism, abort.totals, acknowledged, triggered_at),
         )
         self.recent.append(self.latest_failed)
 
     def in_progress(self, current: CheckpointAttempt, graph: PhysicalGraph) -> CheckpointStatistics:
         """Describe a checkpoint that some tasks have acknowledged so far. Can be called from any thread."""
         age = max(0, self._clocks.ticks() - current.triggered_at)
-        triggered_at, reports = self._clocks.now_ms() - age, list(current.reports)
+        triggered_at, acknowledged = self._clocks.now_ms() - age, current.acknowledged_after()
         return CheckpointStatistics(
             id=current.epoch,
             status=CheckpointStatus.TRIGGERED.value,
             triggered_at=triggered_at,
             duration_ms=age,
-            delta_bytes=totals_of(reports).state_bytes,
-            tasks=unfinished_tasks(graph, self._parallelism, reports, current.acknowledged_after(), triggered_at),
+            delta_bytes=current.totals.state_bytes,
+            tasks=unfinished_tasks(graph, self._parallelism, current.totals, acknowledged, triggered_at),
         )
 
     @contextmanager
@@ -201,11 +201,11 @@ class CheckpointLog:
                     subtask=part.subtask,
                     delta_bytes=part.bytes,
                     delta_entries=part.entries,
-                    acknowledged_ms=after_ms.get(part.chain, {}).get(part.subtask),
+                    acknowledged_ms=after_ms.get(operator.chain, {}).get(part.subtask),
                 )
-                for part in sorted(parts, key=lambda part: part.subtask)
+                for part in sorted(operator.parts, key=lambda part: part.subtask)
             ]
-            for uid, parts in totals.by_operator.items()
+            for uid, operator in totals.operators.items()
         }
         operators = [
             OperatorCheckpoint(
