@@ -78,6 +78,8 @@ class MetricKeys:
             head = chain.source_uid if chain.source_uid is not None else chain.operators[0].uid
             self.uids[chain.id] = {head, *(operator.uid for operator in chain.operators)}
             self.records_in[chain.id] = head, RECORDS_IN
+        self.places: dict[WorkerPlace, WorkerPlace] = {}
+        """Each place that a task has reported, once: thousands of tasks run in the same few processes."""
         self.sent: dict[int, list[Key]] = {}
         """Records, buffers and bytes of each edge: those of the operator that sends, then those of the edge."""
         for edge in graph.edges:
@@ -121,7 +123,7 @@ class EpochMetrics:
             records_out=sum([sent.records for sent in task.sent]),
             bytes_in=task.bytes_in,
             bytes_out=sum([sent.bytes for sent in task.sent]),
-            place=task.place,
+            place=self._keys.places.setdefault(task.place, task.place),
         )
         self.arrived.setdefault(task.chain, []).append(summary)
         if task.epoch != self.epoch:

@@ -7,9 +7,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from penstock.driver.epoch_metrics import BySubtask, DistributionValue, EpochMetrics, Key, MetricKeys, combined
 from penstock.driver.flow_control import FlowControl
@@ -132,6 +130,7 @@ class MetricTotals:
         self._distributions: BySubtask = {}
         self._last: tuple[BySubtask, ...] = ()
         self._windows: dict[Key, dict[int, _Window]] = {}
+        """By time span: subtasks can register a meter with different ones."""
         self._keys = MetricKeys(graph)
         self._gauges: BySubtask = {}
 
@@ -149,20 +148,19 @@ class MetricTotals:
             self._last = metrics.counters, metrics.meters, metrics.distributions
             for sums, added in ((self._counters, metrics.counters), (self._meters, metrics.meters)):
                 for key, counts in added.items():
-                    cells = sums.setdefault(key, {})
-                    for subtask, count in counts.items():
-                        cells[subtask] = cells.get(subtask, 0) + count
+                    _add_counts(sums.setdefault(key, {}), counts)
             for key, values in metrics.distributions.items():
                 cells = self._distributions.setdefault(key, {})
                 for subtask, value in values.items():
                     cells[subtask] = combined(cells[subtask], value) if subtask in cells else value
             for key, counts in metrics.meters.items():
                 windows, spans = self._windows.setdefault(key, {}), metrics.spans[key]
-                for subtask, events in counts.items():
-                    window = windows.get(subtask)
-                    if window is None:
-                        window = windows[subtask] = _Window(spans[subtask])
-                    window.add(now, events)
+                found = {*spans.values()}
+                for span in found:
+                    events = counts
+                    if len(found) > 1:
+                        events = {subtask: count for subtask, count in counts.items() if spans[subtask] == span}
+                    windows.setdefault(span, _Window(span)).add(now, events)
 
     def restarted(self, restarts: int) -> None:
         """Set how often the job has restarted so far."""
@@ -172,10 +170,7 @@ class MetricTotals:
         now = self._clock()
         with self._lock:
             meters = {
-                key: {
-                    subtask: MeterValue(count, self._windows[key][subtask].rate(now))
-                    for subtask, count in counts.items()
-                }
+                key: {subtask: MeterValue(count, self._rate(key, subtask, now)) for subtask, count in counts.items()}
                 for key, counts in self._meters.items()
             }
             subtasks = {**_copied(self._counters), **meters, **_copied(self._distributions)}
@@ -203,7 +198,7 @@ class MetricTotals:
             for (uid, name), counts in self._meters.items():
                 operator = found.setdefault(uid, {})
                 operator[f"{name}.count"] = dict(counts)
-                operator[f"{name}.rate"] = {task: self._windows[uid, name][task].rate(now) for task in counts}
+                operator[f"{name}.rate"] = {task: self._rate((uid, name), task, now) for task in counts}
             for (uid, name), values in self._distributions.items():
                 operator = found.setdefault(uid, {})
                 operator[f"{name}.count"] = {task: value.count for task, value in values.items()}
@@ -218,6 +213,9 @@ class MetricTotals:
         """Return the counters that user functions registered, by operator uid and name."""
         with self._lock:
             return {(uid, name) for uid, name in self._counters if not is_own_metric(name)}
+
+    def _rate(self, key: Key, subtask: int, now: float) -> float:
+        return sum(window.rate(now, subtask) for window in self._windows[key].values())
 
     def _add_fill(
         self, uid: str, name: str, sent: dict[int, int], values: dict[Key, Value], subtasks: BySubtask
@@ -237,40 +235,48 @@ class MetricTotals:
         return names | {chain.source_uid: chain.source_name for chain in chains if chain.source_uid is not None}
 
 
-class _Step(msgspec.Struct, frozen=True, gc=False):
+class _Step(NamedTuple):
     """Events from a point in time on, until the next step begins."""
 
     began: float
-    events: int
+    events: dict[int, int]
+    """By subtask."""
 
 
 class _Window:
-    """A meter's events within its time span, in fractions of the span. `now` never goes back."""
+    """The events of a meter within its time span, in fractions of the span. `now` never goes back.
+
+    All subtasks share the steps: one deque per subtask would make up most of the memory of a large job's metrics.
+    """
 
     def __init__(self, span: int) -> None:
         self._span = span
         self._steps: deque[_Step] = deque()
-        self._events = 0
+        self._events: dict[int, int] = {}
 
-    def add(self, now: float, events: int) -> None:
-        if not events:
-            return
+    def add(self, now: float, events: Mapping[int, int]) -> None:
+        """Add the events of subtasks."""
         if self._steps and 0 <= now - self._steps[-1].began < self._span / _STEPS:
-            step = self._steps.pop()
-            self._steps.append(_Step(step.began, step.events + events))
+            _add_counts(self._steps[-1].events, events)
         else:
-            self._steps.append(_Step(now, events))
-        self._events += events
+            self._steps.append(_Step(now, dict(events)))
+        _add_counts(self._events, events)
         self._expire(now)
 
-    def rate(self, now: float) -> float:
+    def rate(self, now: float, subtask: int) -> float:
         # A snapshot reads the meters of every subtask, so this does not add up the steps.
         self._expire(now)
-        return self._events / self._span
+        return self._events.get(subtask, 0) / self._span
 
     def _expire(self, now: float) -> None:
         while self._steps and self._steps[0].began <= now - self._span:
-            self._events -= self._steps.popleft().events
+            for subtask, events in self._steps.popleft().events.items():
+                self._events[subtask] -= events
+
+
+def _add_counts(sums: dict[int, int], counts: Mapping[int, int]) -> None:
+    for subtask, count in counts.items():
+        sums[subtask] = sums.get(subtask, 0) + count
 
 
 def _sum(a: Any, b: Any) -> Any:

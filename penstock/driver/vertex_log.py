@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import msgspec
+from msgspec.structs import replace
 
 from penstock.driver.epoch_metrics import TaskSummary
 from penstock.driver.epoch_steps import MeasuredEpoch
@@ -28,18 +28,6 @@ from penstock.runtime.watermarks import LEAST
 
 _EPOCHS_KEPT = 60
 """Epochs that a snapshot lists."""
-
-
-class _Rates(msgspec.Struct, frozen=True, gc=False):
-    """Per second, in one epoch."""
-
-    records_in: float = 0.0
-    records_out: float = 0.0
-    bytes_in: float = 0.0
-    bytes_out: float = 0.0
-
-
-_NO_RATES = _Rates()
 
 
 @dataclass(slots=True)
@@ -56,10 +44,11 @@ class _Cell:
     backpressured_ms: float = 0.0
     busy: float = 0.0
     backpressured: float = 0.0
-    rates: _Rates = _NO_RATES
+    work: TaskSummary | None = None
+    """The work in the last epoch."""
     watermark: int | None = None
 
-    def count(self, work: _Work, cycle_ms: float, busy: float, pressure: float) -> None:
+    def count(self, work: TaskSummary, cycle_ms: float, busy: float, pressure: float) -> None:
         self.records_in += work.records_in
         self.records_out += work.records_out
         self.bytes_in += work.bytes_in
@@ -68,10 +57,11 @@ class _Cell:
         self.backpressured_ms += pressure * cycle_ms
         self.idle_ms += max(0.0, 1 - busy - pressure) * cycle_ms
 
-    def snapshot(self, state: str) -> SubtaskSnapshot:
-        """Return the subtask in this state. Only a running one has rates."""
+    def snapshot(self, state: str, cycle_ms: float) -> SubtaskSnapshot:
+        """Return the subtask in this state. Only a running one has rates: those of the last cycle."""
         runs = state == "RUNNING"
-        rates = self.rates if runs else _NO_RATES
+        work = self.work if runs and self.work is not None else _NO_WORK
+        per_second = 1000 / cycle_ms if cycle_ms > 0 else 0.0
         return SubtaskSnapshot(
             state=state,
             host=self.place.host,
@@ -85,49 +75,46 @@ class _Cell:
             backpressured_ms=self.backpressured_ms,
             busy=self.busy if runs else 0.0,
             backpressured=self.backpressured if runs else 0.0,
-            records_in_rate=rates.records_in,
-            records_out_rate=rates.records_out,
-            bytes_in_rate=rates.bytes_in,
-            bytes_out_rate=rates.bytes_out,
+            records_in_rate=work.records_in * per_second,
+            records_out_rate=work.records_out * per_second,
+            bytes_in_rate=work.bytes_in * per_second,
+            bytes_out_rate=work.bytes_out * per_second,
             watermark=self.watermark,
         )
 
 
-class _Work(msgspec.Struct, gc=False):
-    """The work of one subtask in one epoch."""
-
-    busy_ms: float = 0.0
-    records_in: int = 0
-    records_out: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    place: WorkerPlace = NOWHERE
-
-    def add(self, task: TaskSummary) -> None:
-        self.busy_ms += task.busy_ms
-        self.records_in += task.records_in
-        self.records_out += task.records_out
-        self.bytes_in += task.bytes_in
-        self.bytes_out += task.bytes_out
-        self.place = task.place
-
-    def rates(self, cycle_ms: float) -> _Rates:
-        per_second = 1000 / cycle_ms if cycle_ms > 0 else 0.0
-        return _Rates(
-            self.records_in * per_second,
-            self.records_out * per_second,
-            self.bytes_in * per_second,
-            self.bytes_out * per_second,
-        )
+_NO_WORK = TaskSummary(
+    subtask=0,
+    started_at=0,
+    acknowledged_at=0,
+    snapshot_ms=0.0,
+    busy_ms=0.0,
+    records_in=0,
+    records_out=0,
+    bytes_in=0,
+    bytes_out=0,
+    place=NOWHERE,
+)
 
 
-_NO_WORK = _Work()
+def _both(one: TaskSummary, other: TaskSummary) -> TaskSummary:
+    """Return the work of two tasks of a source that count for one subtask."""
+    return replace(
+        other,
+        busy_ms=one.busy_ms + other.busy_ms,
+        records_in=one.records_in + other.records_in,
+        records_out=one.records_out + other.records_out,
+        bytes_in=one.bytes_in + other.bytes_in,
+        bytes_out=one.bytes_out + other.bytes_out,
+    )
 
 
 @dataclass(slots=True)
 class _Vertex:
     cells: list[_Cell] = field(default_factory=list)
     totals: _Cell = field(default_factory=_Cell)
+    cycle_ms: float = 0.0
+    """Of the last epoch."""
 
     def resize(self, subtasks: int) -> None:
         del self.cells[subtasks:]
@@ -170,25 +157,27 @@ class VertexLog:
                 )
             )
 
-    def _work(self, graph: PhysicalGraph, epoch: MeasuredEpoch) -> dict[int, dict[int, _Work]]:
+    def _work(self, graph: PhysicalGraph, epoch: MeasuredEpoch) -> dict[int, dict[int, TaskSummary]]:
         """Return the work of each subtask, by chain. Several tasks of a source can count for one subtask."""
-        work: dict[int, dict[int, _Work]] = {chain.id: {} for chain in graph.chains}
+        work: dict[int, dict[int, TaskSummary]] = {chain.id: {} for chain in graph.chains}
         for number, tasks in epoch.collected.metrics.counted.items():
             chain, subtasks = graph.chains[number], work[number]
             for task in tasks.values():
-                subtasks.setdefault(subtask_of(chain, task.subtask, self._parallelism), _Work()).add(task)
+                subtask = subtask_of(chain, task.subtask, self._parallelism)
+                subtasks[subtask] = _both(subtasks[subtask], task) if subtask in subtasks else task
                 self.memory[task.place.executor] = task.place.memory
         return work
 
-    def _add(self, chain: Chain, work: dict[int, _Work], cycle_ms: float, busy: float, pressure: float) -> None:
+    def _add(self, chain: Chain, work: dict[int, TaskSummary], cycle_ms: float, busy: float, pressure: float) -> None:
         vertex = self._vertices.setdefault(chain.id, _Vertex())
         vertex.resize(parallelism_of(chain, self._parallelism))
+        vertex.cycle_ms = cycle_ms
         longest = max((each.busy_ms for each in work.values()), default=0.0)
         for number, cell in enumerate(vertex.cells):
             done = work.get(number, _NO_WORK)
             share = busy * done.busy_ms / longest if longest else 0.0
             cell.backpressured, cell.busy = pressure, min(share, 1 - pressure)
-            cell.rates = done.rates(cycle_ms)
+            cell.work = done
             if done is not _NO_WORK:
                 cell.place = done.place
             cell.count(done, cycle_ms, cell.busy, pressure)
@@ -213,12 +202,12 @@ class VertexLog:
         """Return the subtasks of a chain, which are in these states, and their sums."""
         with self._lock:
             vertex = self._vertices.get(chain.id, _Vertex())
-            cells = vertex.cells
+            cells, cycle_ms = vertex.cells, vertex.cycle_ms
             subtasks = [
-                (cells[number] if number < len(cells) else _Cell()).snapshot(state)
+                (cells[number] if number < len(cells) else _Cell()).snapshot(state, cycle_ms)
                 for number, state in enumerate(states)
             ]
-            return subtasks, vertex.totals.snapshot("")
+            return subtasks, vertex.totals.snapshot("", cycle_ms)
 
     def epochs(self) -> list[EpochSnapshot]:
         """Return the most recent epochs, oldest first."""
@@ -226,7 +215,7 @@ class VertexLog:
             return list(self._epochs)
 
 
-def _stages(graph: PhysicalGraph, work: dict[int, dict[int, _Work]], slots: int) -> list[float]:
+def _stages(graph: PhysicalGraph, work: dict[int, dict[int, TaskSummary]], slots: int) -> list[float]:
     """Return how long the tasks of each level took, in milliseconds. At most `slots` of them ran concurrently."""
     stages = []
     for chains in graph.levels:

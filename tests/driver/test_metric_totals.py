@@ -63,6 +63,15 @@ def test_a_rate_covers_the_time_span_and_decays_without_events(totals, clock):
     assert totals.read()["count.m"].count == 480
 
 
+def test_subtasks_can_register_a_meter_with_different_time_spans(totals, clock):
+    for epoch in range(1, 11):
+        clock.now += 1
+        add(totals, epoch, [task(epoch, 0, 6, span=2), task(epoch, 1, 6, span=60)], BOTH)
+    assert [meter.rate for meter in totals.read().subtasks("count.m").values()] == [6, 1]
+    clock.now += 2
+    assert [meter.rate for meter in totals.read().subtasks("count.m").values()] == [0, 1]
+
+
 def test_a_meter_keeps_a_bounded_number_of_steps(totals, clock):
     for epoch in range(1, 10_001):
         clock.now += 0.1
