@@ -35,7 +35,7 @@ help:
 	@echo 'make bench-savepoint  measure the cost of savepoints and rescaling for a running job'
 	@echo 'make bench-tables  read a million keys into pandas and Arrow'
 	@echo 'make bench-query  read the state of a running job with a million keys through the proxy'
-	@echo 'make chaos     kill and damage a running job, or with SERVICE=1 a cluster, and check its results; KILLS=20 SEED=7 BACKEND=filesystem ENDS=files'
+	@echo 'make chaos     kill and damage a running job, with SERVICE=1 a cluster, with QUERY=1 the servers of its state, and check the results; KILLS=20 SEED=7 BACKEND=filesystem ENDS=files'
 	@echo 'make soak      run a job for many short epochs and check that memory and disk use do not grow; EPOCHS=5000 CHECK=1'
 	@echo 'make bench-io  measure the cost of file and PostgreSQL sinks'
 	@echo 'make bench-service  measure a service with 50 jobs that 200 clients poll'
@@ -129,7 +129,7 @@ bench: $(STAMP)
 	$(PY) -m bench $(if $(CHECK),--check)
 
 chaos: $(STAMP)
-	$(PY) -m $(if $(SERVICE),chaos.service,chaos --backend $(BACKEND) --ends $(ENDS)) --kills $(KILLS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	$(PY) -m $(if $(SERVICE),chaos.service,$(if $(QUERY),chaos.query,chaos --backend $(BACKEND) --ends $(ENDS))) --kills $(KILLS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 soak: $(STAMP)
 	$(PY) -m soak --epochs $(EPOCHS) $(if $(CHECK),--check) $(ARGS)

@@ -90,7 +90,8 @@ def below(root: int) -> Iterator[Process]:
 class Driver:
     """One run of the victim. Its output goes to a file, and its messages for the rig to `events`."""
 
-    def __init__(self, work: Path, log: Path, arguments: dict[str, object]) -> None:
+    def __init__(self, work: Path, log: Path, arguments: dict[str, object], program: str = "chaos.job") -> None:
+        """`program`: the module to run."""
         self.log = log
         self.events: queue.Queue[list[str]] = queue.Queue()
         self.seen: set[Process] = set()
@@ -107,7 +108,7 @@ class Driver:
         }
         # A pipe, not a file: limits on file size must not silence the driver.
         self._popen = subprocess.Popen(
-            [sys.executable, "-m", "chaos.job", str(file)],
+            [sys.executable, "-m", program, str(file)],
             env=environment,
             cwd=work,
             stdin=subprocess.DEVNULL,

@@ -30,6 +30,10 @@ curl -H "Authorization: Bearer $(cat ~/.local/state/penstock/cluster/token)" htt
 - An error is `{"errors": ["text"]}` with status 400 (bad request), 401 (no token), 403 (refused), 404 (unknown), 405
   (wrong method), 409 (the state of the job does not permit it), 413 (too large), 500 or 503. An answer without content
   is `{}`.
+- `/penstock/v1/jobs/:jobid/states` and the paths below read [queryable
+  state](../query/queryable-state.md#read-it-over-rest).
+  Errors have the code of the error in the header `X-Penstock-Error`, and some have status 410 (the checkpoint is
+  gone), 429 (too many reads) or 502 (the service has not the token of the state server).
 - A savepoint, stop, checkpoint, rescale or disposal answers at once with a `request-id`. Poll the path that ends in
   `:triggerid` until `status.id` is `COMPLETED`; `operation` then has the result or a `failure-cause`. If you choose the
   `triggerId` yourself, you can repeat the request safely. Results are kept for `rest.async.store-duration`. Poll a stop
@@ -64,9 +68,9 @@ Upload and run is code execution as the user of the service. Every request is th
 4. With `rest.auth.enabled: false`, an action that comes from a browser needs the content type `application/json` or the
    header `X-Penstock-Request`, which a form on a foreign page cannot send.
 
-Beyond loopback the service requires TLS: set `rest.ssl.certificate` and `rest.ssl.private-key`. `web.submit.enable` and
-`web.cancel.enable` switch parts off. Secrets in settings, arguments and errors are masked. Actions are recorded in
-`audit.log` in `cluster.dir`.
+Beyond loopback the service requires TLS: set `rest.ssl.certificate` and `rest.ssl.private-key`. `web.submit.enable`,
+`web.cancel.enable` and `web.state.enable` switch parts off. Secrets in settings, arguments and errors are masked.
+Actions are recorded in `audit.log` in `cluster.dir`.
 """
 
 NEXT = """\

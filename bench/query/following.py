@@ -3,6 +3,7 @@
 `python -m bench.query.following KEYS CHANGES CHECKPOINTS` prints a JSON object with both, in seconds.
 """
 
+import gc
 import json
 import random
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from bench.query.job import change, harness, load
 from penstock.checkpoint.manifest import latest
 from penstock.checkpoint.manifest_chain import ManifestChain, forget_manifests
+from penstock.common.options.query import RETAINED_FOR_QUERIES
 from penstock.query.follower import Follower
 from penstock.state.backends import Backend, ReplicaStore
 from penstock.state.replica import Replicas
@@ -28,7 +30,12 @@ def main(keys: int, changes: int, checkpoints: int) -> None:
         opener = ReplicaStore(backend).opener("bench")
         rng = random.Random(1)
         replayed = followed = 0.0
-        for number in range(checkpoints + 1):
+        gc.collect()
+        gc.freeze()
+        # As in workers and state servers.
+        gc.set_threshold(500_000, 20, 20)
+        # Until the follower retains as many checkpoints as it can, none of them leaves.
+        for number in range(-RETAINED_FOR_QUERIES.default, checkpoints):
             change(job, keys, changes, rng)
             found = latest(job.storage)
             assert found is not None
@@ -44,8 +51,7 @@ def main(keys: int, changes: int, checkpoints: int) -> None:
             started = time.process_time()
             follower.poll()
             assert follower.newest == version.id
-            if number:
-                # The first one builds the replicas of the task.
+            if number >= 0:
                 replayed += once
                 followed += time.process_time() - started
         job.close()

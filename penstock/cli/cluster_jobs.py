@@ -65,10 +65,16 @@ class ClusterJobs:
             parallelism=line.parallelism,
             restarts=line.restarts,
             reason=line.reason,
+            checkpoints=line.checkpoints,
+            settings=lambda: self._settings(line.id),
             details={**msgspec.to_builtins(line), "cluster": self.where},
             perform=lambda request: self._perform(line.id, request),
             log=lambda stdout, attempt, awaits: self._log(line.id, stdout, attempt, awaits),
         )
+
+    def _settings(self, job: str) -> dict[str, str]:
+        entries = self.client.get(f"/jobs/{job}/jobmanager/config", list[contract.ConfigurationInfoEntry])
+        return {entry.key: entry.value for entry in entries}
 
     # -- requests ------------------------------------------------------------------------------------------------------
 

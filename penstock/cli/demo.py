@@ -24,7 +24,7 @@ from rich.table import Table
 from penstock.checkpoint.lineages import Lineages
 from penstock.checkpoint.manifest import latest
 from penstock.cli.access_log import count_urls, write_access_log
-from penstock.cli.demo_job import NAME, Work
+from penstock.cli.demo_job import NAME, Page, Work
 from penstock.cli.driver import Driver
 from penstock.cli.ledger import Audit, audit, read_ledger
 from penstock.cli.presence import is_present, present
@@ -102,13 +102,16 @@ class Supervisor:
                 if self._kill_worker(kill):
                     self._kills.pop(0)
             try:
-                epoch = driver.next_epoch(timeout=0.05)
+                event = driver.next_event(timeout=0.05)
             except queue.Empty:
                 self._progress.show()
                 continue
-            if epoch is None:
+            if event is None:
                 return False
-            self._completed(epoch)
+            if isinstance(event, Page):
+                self._progress.note(f"page: {event.url}")
+            else:
+                self._completed(event.epoch)
 
     def _completed(self, epoch: EpochStatistics) -> None:
         progress = self._progress

@@ -1,29 +1,53 @@
 """The demo's program, which counts requests per URL in an access log. `demo` starts, kills and restarts it.
 
 Run as `python -m penstock.cli.demo_job WORK EVENTS`: the demo's work directory, and the file descriptor to which it
-writes each completed epoch as a line of JSON.
+writes the link to the page and each completed epoch as lines of JSON.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.cli.application import page_if_installed
 from penstock.cli.ledger import LedgerSink
 from penstock.cli.presence import announce
+from penstock.cli.service_packages import has_page
 from penstock.common import Configuration
+from penstock.common.job_client import JobClient
 from penstock.common.options.checkpoints import CHECKPOINTS_DIRECTORY
+from penstock.common.options.service import CLUSTER_DIRECTORY, REST_PORT
 from penstock.common.options.state import LOCAL_DIRECTORIES
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from penstock.datastream.launch import LaunchContext, launch
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.driver.epoch_statistics import EpochStatistics
+from penstock.rest.token_file import service_token
+from penstock.web.login import login_url
+
+if TYPE_CHECKING:
+    from penstock.spark.job import Job
 
 NAME = "url-count"
+
+
+class Page(msgspec.Struct, tag="page"):
+    """The link that opens the page of the job."""
+
+    url: str
+
+
+class Completed(msgspec.Struct, tag="epoch"):
+    epoch: EpochStatistics
+
+
+Event = Page | Completed
 
 
 class Work:
@@ -37,6 +61,9 @@ class Work:
         self.ledger = root / "ledger"
         self.workers = root / "workers"
         self.scratch = root / "scratch"
+        self.service = root / "service"
+        self.port = root / "port"
+        """The port of the page. A driver that is started again takes the same one, so that an open page comes back."""
 
     def create(self) -> None:
         for folder in (self.checkpoints, self.ledger, self.workers, self.scratch):
@@ -77,12 +104,45 @@ def configuration(work: Work) -> Configuration:
     return config
 
 
+@contextmanager
+def served_page(work: Work) -> Iterator[str | None]:
+    """Serve the page of the jobs of this process. Yield the link that opens it, or None without its packages."""
+    if not has_page():
+        yield None
+        return
+    from penstock.rest.application_service import served_application
+    from penstock.rest.server import CannotListen
+
+    settings = {CLUSTER_DIRECTORY.key: str(work.service)}
+    with ExitStack() as stack:
+        try:
+            again = {REST_PORT.key: work.port.read_text()} if work.port.exists() else {}
+            gateway, address = stack.enter_context(served_application(settings | again, page_if_installed()))
+        except CannotListen:
+            gateway, address = stack.enter_context(served_application(settings, page_if_installed()))
+        work.port.write_text(address.rpartition(":")[2])
+
+        def observe(job: Job, client: JobClient) -> Callable[[], None]:
+            gateway.attach(job, client)
+            return lambda: gateway.detach(job.id)
+
+        launch(LaunchContext(observe=observe))
+        yield login_url(address, service_token(settings))
+
+
 def main(work: Work, events: int) -> None:
     out = os.fdopen(events, "wb", buffering=0)
 
-    def report(epoch: EpochStatistics) -> None:
-        out.write(msgspec.json.encode(epoch) + b"\n")
+    def send(event: Event) -> None:
+        out.write(msgspec.json.encode(event) + b"\n")
 
+    with served_page(work) as url:
+        if url is not None:
+            send(Page(url))
+        _run(work, lambda epoch: send(Completed(epoch)))
+
+
+def _run(work: Work, report: Callable[[EpochStatistics], None]) -> None:
     env = StreamExecutionEnvironment.get_execution_environment(configuration(work))
     env.enable_checkpointing(100)
     env.add_epoch_listener(report)

@@ -16,9 +16,8 @@ from types import TracebackType
 import msgspec
 
 import penstock
-from penstock.cli.demo_job import Work
+from penstock.cli.demo_job import Event, Work
 from penstock.cli.presence import present
-from penstock.driver.epoch_statistics import EpochStatistics
 
 # A JVM that loses its Python process exits by itself, but a running epoch can delay it.
 _SECONDS_TO_LEAVE = 5.0
@@ -29,7 +28,7 @@ class Driver:
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        self._epochs: queue.SimpleQueue[EpochStatistics | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._words: deque[str] = deque(maxlen=60)
         reader, writer = os.pipe()
         home = str(Path(penstock.__file__).parents[1])
@@ -48,7 +47,7 @@ class Driver:
             },
         )
         os.close(writer)
-        threading.Thread(target=self._read_epochs, args=(reader,), daemon=True).start()
+        threading.Thread(target=self._read_events, args=(reader,), daemon=True).start()
         self._reading_words = threading.Thread(target=self._read_words, daemon=True)
         self._reading_words.start()
 
@@ -61,12 +60,12 @@ class Driver:
         """The last console output of the driver and its JVM."""
         return "".join(self._words)
 
-    def next_epoch(self, timeout: float) -> EpochStatistics | None:
-        """Return the next completed epoch, or None when the driver has ended.
+    def next_event(self, timeout: float) -> Event | None:
+        """Return what the driver tells next, or None when it has ended.
 
         Raise queue.Empty after `timeout` seconds.
         """
-        return self._epochs.get(timeout=timeout)
+        return self._events.get(timeout=timeout)
 
     def kill(self) -> None:
         self._process.kill()
@@ -94,13 +93,13 @@ class Driver:
         while present(self._work.workers) and time.monotonic() < deadline:
             time.sleep(0.05)
 
-    def _read_epochs(self, reader: int) -> None:
+    def _read_events(self, reader: int) -> None:
         with os.fdopen(reader, "rb") as lines:
             for line in lines:
                 # A killed driver can leave a partial line.
                 if line.endswith(b"\n"):
-                    self._epochs.put(msgspec.json.decode(line, type=EpochStatistics))
-        self._epochs.put(None)
+                    self._events.put(msgspec.json.decode(line, type=Event))
+        self._events.put(None)
 
     def _read_words(self) -> None:
         assert self._process.stdout is not None

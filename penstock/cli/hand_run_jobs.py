@@ -44,6 +44,7 @@ class HandRunJobs:
             epochs=known.epochs,
             parallelism=known.parallelism,
             restarts=known.restarts,
+            checkpoints=known.checkpoints,
             details=details,
             perform=perform,
             log=_no_log,

@@ -43,6 +43,10 @@ class ListedJob:
     restarts: int = 0
     reason: str = ""
     """Why it waits or restarts."""
+    checkpoints: str = ""
+    """Location of its checkpoints; empty if they are in the memory of its driver."""
+    settings: Callable[[], Mapping[str, str]] = dict
+    """Return the settings of the job that are known, with secrets masked."""
     details: Mapping[str, Any]
     """Everything known, for --json."""
     perform: Callable[[Request], Done]

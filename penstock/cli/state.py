@@ -1,33 +1,50 @@
-"""`penstock state`: inspect the state in savepoints and checkpoints, without a running job or its code."""
+"""`penstock state`: inspect the state of running jobs, savepoints and checkpoints, without the code of the job."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
+from penstock.cli.overrides import Setting
+from penstock.cli.service_address import Address
 from penstock.cli.shown_errors import ShownErrors
 
 # Commands import the state readers themselves, to keep `penstock run` fast.
 
 state_app = typer.Typer(
-    name="state", help="Inspect the state in savepoints and checkpoints.", no_args_is_help=True, add_completion=False
+    name="state",
+    help="Inspect the state of running jobs, savepoints and checkpoints.",
+    no_args_is_help=True,
+    add_completion=False,
 )
-_PATH = typer.Argument(help="A savepoint, or a job's folder below state.checkpoints.dir, as a path or URI.")
+_WHERE = typer.Argument(
+    metavar="JOB|PATH",
+    help="The id or name of a running job; or a savepoint, or a job's folder below state.checkpoints.dir, as a path "
+    "with a slash or a URI.",
+)
 _UID = typer.Argument(help="The operator's uid.")
 _STATE = typer.Argument(help="The state's name, or 'timers'.")
 _JSON = typer.Option("--json", help="Print the result as JSON.")
 
 
 @state_app.command(name="ls")
-def ls(path: Annotated[str, _PATH], as_json: Annotated[bool, _JSON] = False) -> None:
+def ls(
+    where: Annotated[str, _WHERE],
+    as_json: Annotated[bool, _JSON] = False,
+    address: Address = None,
+    setting: Setting = None,
+) -> None:
     """List the operators and their states."""
+    from penstock.cli.job_state import JobState, is_path
     from penstock.tables.checkpoint import open_snapshot
 
     with ShownErrors():
-        found = open_snapshot(path).states()
+        found = (open_snapshot(where) if is_path(where) else JobState.of(where, address, setting)).states()
         if as_json:
             typer.echo(_json(found))
             return
@@ -41,7 +58,7 @@ def ls(path: Annotated[str, _PATH], as_json: Annotated[bool, _JSON] = False) -> 
 
 @state_app.command(name="get")
 def get(
-    path: Annotated[str, _PATH],
+    where: Annotated[str, _WHERE],
     uid: Annotated[str, _UID],
     state: Annotated[str, _STATE],
     key: Annotated[
@@ -49,14 +66,21 @@ def get(
     ] = None,
     limit: Annotated[int, typer.Option("-l", "--limit", min=0, help="Maximum number of rows; 0 shows all.")] = 100,
     as_json: Annotated[bool, _JSON] = False,
+    address: Address = None,
+    setting: Setting = None,
 ) -> None:
     """Print the rows of a state, one per line."""
-    from penstock.tables.checkpoint import open_snapshot
-    from penstock.tables.typed_keys import key_from_text
+    from penstock.cli.job_state import JobState, is_path
 
-    with ShownErrors():
-        table = open_snapshot(path).state(uid, state)
-        rows = table.rows() if key is None else iter(table.get(key_from_text(table, key)))
+    with ShownErrors(), ExitStack() as stack:
+        if is_path(where):
+            rows = _rows_at(where, uid, state, key)
+        else:
+            found = stack.enter_context(
+                JobState.of(where, address, setting).rows(uid, state, key, limit + 1 if limit else None)
+            )
+            rows = found.rows
+            typer.echo(f"Checkpoint {found.checkpoint}.", err=True)
         shown = list(islice(rows, limit or None))
         more = next(rows, None) is not None
         if as_json:
@@ -71,20 +95,41 @@ def get(
             raise typer.Exit(1)
 
 
+def _rows_at(path: str, uid: str, state: str, key: str | None) -> Iterator[dict[str, Any]]:
+    from penstock.tables.checkpoint import open_snapshot
+    from penstock.tables.typed_keys import key_from_text
+
+    table = open_snapshot(path).state(uid, state)
+    return table.rows() if key is None else iter(table.get(key_from_text(table, key)))
+
+
 @state_app.command(name="history")
 def history_(
-    directory: Annotated[str, typer.Argument(help="A job's folder of checkpoints, or a directory of savepoints.")],
+    where: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|DIRECTORY",
+            help="The id or name of a running job; or a job's folder of checkpoints, or a directory of savepoints, as "
+            "a path with a slash.",
+        ),
+    ],
     uid: Annotated[str, _UID],
     state: Annotated[str, _STATE],
     key: Annotated[str, typer.Argument(help="The key. Write a key of several fields as a JSON list.")],
     as_json: Annotated[bool, _JSON] = False,
+    address: Address = None,
+    setting: Setting = None,
 ) -> None:
     """Print the state of a key in every existing checkpoint and savepoint, oldest first."""
+    from penstock.cli.job_state import JobState, is_path
     from penstock.tables import history
     from penstock.tables.typed_keys import key_in
 
     with ShownErrors():
-        moments = history(directory, uid, state, key_in(directory, uid, state, key))
+        if is_path(where):
+            moments = history(where, uid, state, key_in(where, uid, state, key))
+        else:
+            moments = JobState.of(where, address, setting).history(uid, state, key)
         if as_json:
             typer.echo(_json([moment._asdict() for moment in moments]))
             return

@@ -12,6 +12,8 @@ from penstock.cli.overrides import Setting, overrides_of
 from penstock.cli.shown_errors import ShownErrors
 from penstock.common.options import canonical, check_keys, check_values, store_options, surrounding_settings
 
+_HAND_OVER_S = 5.0
+
 # Commands import what they need themselves, to keep `penstock run` fast.
 
 
@@ -20,15 +22,15 @@ def state_server(
     job_id: Annotated[
         str, typer.Option("--job-id", help="The id under which clients ask for it; the name of the folder by default.")
     ] = "",
-    share: Annotated[
-        str, typer.Option("--share", metavar="I/N", help="Serve the I-th of N parts of the state, such as 1/2.")
-    ] = "1/1",
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
     settings: Setting = None,
 ) -> None:
-    """Serve the queryable state of a job until Ctrl-C. Needs only its checkpoints."""
+    """Serve the queryable state of a job until Ctrl-C. Needs only its checkpoints.
+
+    All servers of a job divide its state among themselves, and take over from each other. On another host, set
+    queryable-state.bind-address and a certificate, and use the token file of the others.
+    """
     from penstock.checkpoint.job_directories import owner_of
-    from penstock.query.follower import Share
     from penstock.query.server import StateServer
     from penstock.savepoint.format import savepoint_storage
 
@@ -41,7 +43,7 @@ def state_server(
         folder = root.where.rstrip("/").rsplit("/", 1)[-1]
         server = StateServer(found)
         try:
-            server.follow(job_id or folder, owner_of(root) or folder, root, Share(*_share(share)))
+            server.follow(job_id or folder, owner_of(root) or folder, root)
             server.start()
             if as_json:
                 typer.echo(json.dumps({"directory": root.where, "address": server.address}, indent=2))
@@ -49,14 +51,8 @@ def state_server(
                 typer.echo(f"Serving {root.where} on {server.address}. End with Ctrl-C.")
             threading.Event().wait()
         except KeyboardInterrupt:
+            server.hand_over(_HAND_OVER_S)
             if not as_json:
                 typer.echo("Stopped.")
         finally:
             server.close()
-
-
-def _share(text: str) -> tuple[int, int]:
-    first, _, servers = text.partition("/")
-    if not (first.isdecimal() and servers.isdecimal() and 1 <= int(first) <= int(servers) <= 16):
-        raise typer.BadParameter(f"'{text}' is not a share: write 1/2 and 2/2 for two servers.", param_hint="--share")
-    return int(first) - 1, int(servers)

@@ -7,7 +7,12 @@ from typing import Any, Protocol
 
 from penstock.common.configuration import Configuration
 from penstock.common.execution_tuning import ExecutionTuning
-from penstock.common.options.program import AUTO_GENERATE_UIDS, AUTO_WATERMARK_INTERVAL, PARALLELISM
+from penstock.common.options.program import (
+    AUTO_GENERATE_UIDS,
+    AUTO_WATERMARK_INTERVAL,
+    GLOBAL_JOB_PARAMETERS,
+    PARALLELISM,
+)
 from penstock.common.restart_strategy import RestartStrategyConfiguration
 from penstock.common.setting_types import BadSetting
 from penstock.common.tuning import Tuning
@@ -109,17 +114,18 @@ class ExecutionConfig(ExecutionTuning):
 
     def get_global_job_parameters(self) -> dict[str, str]:
         """Return the parameters that every function can read from its runtime context."""
-        return dict(self._job_parameters)
+        return self._env.get_configuration().get(GLOBAL_JOB_PARAMETERS) or dict(self._job_parameters)
 
     def set_global_job_parameters(self, global_job_parameters_dict: Mapping[str, Any]) -> ExecutionConfig:
         """Set the parameters that functions read with ``RuntimeContext.get_job_parameter``, replacing earlier ones."""
         parameters = {key: str(value) for key, value in global_job_parameters_dict.items()}
+        self._env.get_configuration().remove_config(GLOBAL_JOB_PARAMETERS.key)
         self._job_parameters.clear()
         self._job_parameters.update(parameters)
         return self
 
     def _compared(self) -> tuple[Any, ...]:
-        return self._env.get_configuration(), self._job_parameters, self._tuning.values()
+        return self._env.get_configuration(), self.get_global_job_parameters(), self._tuning.values()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExecutionConfig) and self._compared() == other._compared()

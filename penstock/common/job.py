@@ -26,7 +26,9 @@ class JobStatus(Enum):
         """Return whether the job has ended for good."""
         return self in (JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED)
 
-    is_terminal_state = is_globally_terminal_state
+    def is_terminal_state(self) -> bool:
+        """Return whether the job has ended here: for good, or suspended to go on elsewhere."""
+        return self is JobStatus.SUSPENDED or self.is_globally_terminal_state()
 
 
 class JobCancelled(PenstockError):

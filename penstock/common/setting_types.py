@@ -183,6 +183,36 @@ class Text(SettingType[str]):
         return text
 
 
+class Pairs(SettingType[dict[str, str]]):
+    """Names and values: `a:b,c:d`, or `{a: b, c: d}`. Quotes protect colons and commas."""
+
+    accepted = "names and values like name:value,other:'with, comma'"
+
+    def _read(self, text: str) -> dict[str, str]:
+        if text.startswith("{") and text.endswith("}"):
+            text = text[1:-1]
+        pairs: dict[str, str] = {}
+        for pair in quoted_split(text, ","):
+            name, value = quoted_split(pair, ":")
+            if not name or name in pairs:
+                raise ValueError
+            pairs[unquoted(name)] = unquoted(value)
+        return pairs
+
+
+def quoted_split(text: str, mark: str) -> list[str]:
+    """Return the parts of a text between marks that no quotes protect, without surrounding blanks; none if empty."""
+    parted = re.sub(rf"('[^']*'|\"[^\"]*\")|{mark}", lambda found: found[1] or "\0", text)
+    return [part.strip() for part in parted.split("\0")] if text.strip() else []
+
+
+def unquoted(text: str) -> str:
+    """Return a text without the quotes around it; a doubled single quote stands for one."""
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1].replace("''", "'") if text[0] == "'" else text[1:-1]
+    return text
+
+
 class Class(SettingType[str]):
     """One of several names, or a user-defined class."""
 

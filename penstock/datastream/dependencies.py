@@ -20,8 +20,9 @@ from urllib.parse import quote
 from penstock.common.configuration import Configuration
 from penstock.common.local_paths import local_path
 from penstock.common.options import BadSetting, canonical, surrounding_settings
-from penstock.common.options.program import PYTHON_ARCHIVES, PYTHON_FILES, PYTHON_REQUIREMENTS
+from penstock.common.options.program import CACHED_FILES, PYTHON_ARCHIVES, PYTHON_FILES, PYTHON_REQUIREMENTS
 from penstock.common.program_files import archive_of, extract, importable_files
+from penstock.common.setting_types import Pairs, Truth, quoted_split
 from penstock.common.source_locations import remember_shipped
 from penstock.datastream.requirements import installed_requirements
 
@@ -83,6 +84,7 @@ def configured_dependencies(configuration: Configuration) -> Dependencies:
             python_archive(PYTHON_ARCHIVES.key, *_split(name)) for name in _listed(configuration.get(PYTHON_ARCHIVES))
         ),
         python_requirements(PYTHON_REQUIREMENTS.key, *_split(requirements)) if requirements else None,
+        tuple(_configured_file(text) for text in quoted_split(configuration.get(CACHED_FILES), ";")),
     )
 
 
@@ -125,6 +127,17 @@ def cached_file(where: str, name: str, shown: str, executable: bool) -> CachedFi
     if not shown or shown != os.path.basename(shown) or shown in (".", ".."):
         raise BadSetting(f"{where}: '{shown}' is not a plain file name.", fix="Pass a name without slashes.")
     return CachedFile(path, shown, executable)
+
+
+def _configured_file(text: str) -> CachedFile:
+    """Return the file that an entry of the setting describes."""
+    fields = Pairs().parse(CACHED_FILES.key, text)
+    if not {"name", "path"} <= fields.keys() <= {"name", "path", "executable"}:
+        raise BadSetting(
+            f"{CACHED_FILES.key} has the entry '{text}'.", fix="Give each entry a name and a path: name:a,path:/data/a."
+        )
+    executable = Truth().parse(CACHED_FILES.key, fields.get("executable", "false"))
+    return cached_file(CACHED_FILES.key, fields["path"], fields["name"], executable)
 
 
 def python_requirements(where: str, file: str, wheels: str) -> Requirements:

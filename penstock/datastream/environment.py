@@ -433,7 +433,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentTuning, Environ
             self.get_parallelism(),
             self._configuration.get(MAX_PARALLELISM),
             self.is_chaining_enabled(),
-            self._job_parameters,
+            self.get_config().get_global_job_parameters(),
             self._configuration.get(SEGMENT_SIZE),
             self._is_batch(),
             periodic_watermarks=self._configuration.get(AUTO_WATERMARK_INTERVAL) > 0,

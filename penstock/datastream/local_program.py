@@ -51,7 +51,7 @@ def local_program(
         parallelism or config.get(PARALLELISM) or 1,
         max_parallelism or config.get(MAX_PARALLELISM),
         env.is_chaining_enabled(),
-        env._job_parameters,
+        env.get_config().get_global_job_parameters(),
         batch=batch,
         own_modules=own_modules,
         periodic_watermarks=config.get(AUTO_WATERMARK_INTERVAL) > 0,

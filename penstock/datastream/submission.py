@@ -17,6 +17,7 @@ from penstock.common.interrupts import watch
 from penstock.common.masking import masked_setting
 from penstock.common.options import BadSetting, store_options, without_effect
 from penstock.common.options.checkpoints import CHECKPOINTS_DIRECTORY, RECOVERY_PATH, SAVEPOINTS_DIRECTORY
+from penstock.common.options.metrics import prometheus_reporters
 from penstock.common.options.program import JOB_NAME
 from penstock.common.options.running import MAX_EPOCH_RECORDS, QUIET
 from penstock.common.overridden import Overridden
@@ -24,6 +25,7 @@ from penstock.common.source_locations import calling_location, warn
 from penstock.common.without_effect import note
 from penstock.common.without_effect import report as log_without_effect
 from penstock.connectors.flow_settings import flow_settings
+from penstock.control.metrics_endpoint import serve_metrics
 from penstock.datastream.checks import warn_of_derived_uids, warn_of_missing_sinks
 from penstock.datastream.control_point import open_to_commands, warn_of_other_drivers
 from penstock.datastream.dependencies import configured_dependencies, make_importable, ship
@@ -107,8 +109,10 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
     if assignment is not None and env._spark is None:
         limit_cores(env._configuration, slots_needed(physical))
     log_overridden(env, job_name)
+    reporters = prometheus_reporters(env._configuration.to_dict())
     for key, why in without_effect(env._configuration.key_set()).items():
-        note(key, why)
+        if not any(reporter.owns(key) for reporter in reporters):
+            note(key, why)
     log_without_effect()
     ship(dependencies, env.spark)
     job = Job(env.spark, spec)
@@ -126,6 +130,7 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
     else:
         job.at_end.append(open_to_commands(job, client, configuration))
     job.at_end.append(serve_state(job.id, name, root if spec.checkpointing else None, configuration))
+    job.at_end.append(serve_metrics(configuration.to_dict(), lambda: [job.snapshot()], f"job '{name}'"))
     if env._launch.observe is not None:
         job.at_end.append(env._launch.observe(job, client))
     job.start()

@@ -88,4 +88,6 @@ def _shown(each: CheckpointStatistics, mask: Callable[[str], str]) -> Checkpoint
         path=each.path,
         failed_ms=ended if status == "FAILED" else -1,
         failure=mask(each.failure or ""),
+        publish_ms=each.publish_ms,
+        commit_ms=each.commit_ms,
     )

@@ -56,6 +56,8 @@ def completed_tasks(
                 duration=summary(durations),
                 sync_duration=summary([task.snapshot_ms for task in found]),
                 start_delay=summary(since_trigger(task.started_at for task in found)),
+                align_ms=max((task.align_ms for task in found), default=0),
+                upload_ms=max((task.upload_ms for task in found), default=0),
             )
         )
     return tasks

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from penstock.graph.physical import PhysicalGraph
+from penstock.runtime.key_sample import HeavyKey
 from penstock.runtime.metrics import (
     BUFFERS_OUT,
     BYTES_OUT,
@@ -64,6 +65,9 @@ class TaskSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     bytes_in: int
     bytes_out: int
     place: WorkerPlace
+    heavy_keys: list[HeavyKey]
+    align_ms: int
+    upload_ms: int
 
 
 class MetricKeys:
@@ -124,6 +128,9 @@ class EpochMetrics:
             bytes_in=task.bytes_in,
             bytes_out=sum([sent.bytes for sent in task.sent]),
             place=self._keys.places.setdefault(task.place, task.place),
+            heavy_keys=task.heavy_keys,
+            align_ms=task.align_ms,
+            upload_ms=task.upload_ms,
         )
         self.arrived.setdefault(task.chain, []).append(summary)
         if task.epoch != self.epoch:

@@ -288,6 +288,7 @@ class EpochDriver:
         published = self._publish(epoch, collected, decided)
         with pause.lifted():
             committing += self._commit(epoch, collected, decided)
+        self.checkpoints.add_commit(published.manifest.id, round(committing * 1000))
         return self._account(collected, published, committing)
 
     def _trigger(
@@ -387,14 +388,23 @@ class EpochDriver:
         """Complete the checkpoint. It stands from here on, even if a sink fails to commit. Raises Fenced."""
         manifest = decided.manifest
         self.probe("collected")
+        began = self.monotonic()
         # A manifest that is not stored acts as a checkpoint within this process only.
         version = fencing.publish_as_owner(self.storage, manifest, self._begun) if self.stores_manifests else None
+        publishing = self._clocks.elapsed_ms(began)
         self.probe("published")
         self.last, self.version = manifest, version
         self._clocks.jumps.completed(epoch.timestamp, epoch.began_at)
         took_ms, names = self._clocks.elapsed_ms(collected.started), self._manifests.names
         self.checkpoints.add_completed(
-            manifest, self.graph, collected.totals, collected.metrics.arrived, names, collected.triggered_at, took_ms
+            manifest,
+            self.graph,
+            collected.totals,
+            collected.metrics.arrived,
+            names,
+            collected.triggered_at,
+            took_ms,
+            publishing,
         )
         self.metrics.add(collected.metrics, collected.totals.by_task)
         return PublishedEpoch(manifest=manifest, version=version)

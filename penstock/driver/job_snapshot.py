@@ -14,6 +14,17 @@ import msgspec
 Number = int | float
 
 
+class HeaviestKey(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A key that many records of a subtask have, according to a sample of the last epoch."""
+
+    group: int
+    """Its key group."""
+    key: str = ""
+    """The key as Python writes it, shortened; empty if it is very long, or if the page shows no state."""
+    share: float = 0.0
+    """About which share of the subtask's records has it."""
+
+
 class SubtaskSnapshot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One subtask of a vertex. Counts cover the epochs that this driver completed."""
 
@@ -39,6 +50,8 @@ class SubtaskSnapshot(msgspec.Struct, frozen=True, kw_only=True, array_like=True
     bytes_out_rate: float = 0.0
     watermark: int | None = None
     """None before the first watermark."""
+    heaviest: list[HeaviestKey] = []
+    """The keys with the largest share of the records, in a chain that is partitioned by key."""
 
 
 class VertexInput(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -119,6 +132,10 @@ class TaskCheckpoint(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
     """Time to write the state, at the end of the task."""
     start_delay: CheckpointSummary = CheckpointSummary()
     """From the trigger to the start of the task."""
+    align_ms: int = 0
+    """Longest time that a subtask took to receive the buffers of all channels, up to their barriers."""
+    upload_ms: int = 0
+    """Longest time that the checkpoint storage took, which is a part of `sync_duration`."""
 
     @property
     def acknowledged(self) -> int:
@@ -147,6 +164,10 @@ class CheckpointSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Path of a savepoint. Empty for a checkpoint, which only its own job resumes from."""
     failed_ms: int = -1
     failure: str = ""
+    publish_ms: int = -1
+    """Time to publish the manifest, which completes the checkpoint; -1 if it is not known."""
+    commit_ms: int = -1
+    """Time in which the epoch waited for its sinks to commit; -1 if it is not known."""
 
 
 class RestoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,15 @@ def recover(driver: EpochDriver, traits: JobTraits, restore: RestoreSettings | N
     failure that the job survives. A lineage that already has a checkpoint resumes from it, not from the savepoint.
     """
     if restore is not None:
-        restore_savepoint(driver.storage, driver.graph, driver.sources, driver.lineage, driver.token, restore)
+        restore_savepoint(
+            driver.storage,
+            driver.graph,
+            driver.sources,
+            driver.lineage,
+            driver.token,
+            restore,
+            queryable=driver.settings.queryable,
+        )
     driver.start_sinks()
     # A failed batch runs again in the same lineage, so that sinks find the leftovers of the failed run.
     recovers = traits.checkpointing or traits.single_epoch or restore is not None

@@ -67,6 +67,10 @@ class CheckpointStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the job stops with this savepoint."""
     path: str = ""
     """Path of a completed savepoint."""
+    publish_ms: int = -1
+    """Time to publish the manifest; -1 for a savepoint or an incomplete checkpoint."""
+    commit_ms: int = -1
+    """Time in which the epoch waited for its sinks to commit; -1 until they have."""
 
 
 class CheckpointLog:
@@ -188,6 +192,7 @@ class CheckpointLog:
         names: dict[str, str],
         triggered_at: int,
         duration_ms: int,
+        publish_ms: int,
     ) -> None:
         self.completed += 1
         # Two clocks are involved, and either might have jumped.
@@ -228,10 +233,17 @@ class CheckpointLog:
             tasks=completed_tasks(
                 graph, self._parallelism, manifest, totals.by_task, arrived, triggered_at, duration_ms
             ),
+            publish_ms=publish_ms,
         )
         self.recent.append(self.latest_completed)
         if len(self.recent) > _DETAILED:
             self.recent[-_DETAILED - 1] = _without_subtasks(self.recent[-_DETAILED - 1])
+
+    def add_commit(self, checkpoint: int, commit_ms: int) -> None:
+        """Add how long the epoch of the newest checkpoint waited for its sinks."""
+        completed = self.latest_completed
+        if completed is not None and completed.id == checkpoint and self.recent and self.recent[-1] is completed:
+            self.latest_completed = self.recent[-1] = replace(completed, commit_ms=commit_ms)
 
 
 def _without_subtasks(checkpoint: CheckpointStatistics) -> CheckpointStatistics:

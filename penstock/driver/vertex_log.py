@@ -19,15 +19,19 @@ from msgspec.structs import replace
 
 from penstock.driver.epoch_metrics import TaskSummary
 from penstock.driver.epoch_steps import MeasuredEpoch
-from penstock.driver.job_snapshot import EpochSnapshot, SubtaskSnapshot
+from penstock.driver.job_snapshot import EpochSnapshot, HeaviestKey, SubtaskSnapshot
 from penstock.driver.vertices import first_uid, parallelism_of, subtask_of
 from penstock.graph.physical import PhysicalGraph
+from penstock.runtime.key_sample import HeavyKey
 from penstock.runtime.metrics import BACK_PRESSURE, NOWHERE, Number, WorkerPlace
 from penstock.runtime.plan import Chain
 from penstock.runtime.watermarks import LEAST
+from penstock.state.keys import decode_key
 
 _EPOCHS_KEPT = 60
 """Epochs that a snapshot lists."""
+_KEY_SHOWN = 60
+"""Characters of a key that a snapshot names."""
 
 
 @dataclass(slots=True)
@@ -80,6 +84,7 @@ class _Cell:
             bytes_in_rate=work.bytes_in * per_second,
             bytes_out_rate=work.bytes_out * per_second,
             watermark=self.watermark,
+            heaviest=[_shown(each) for each in work.heavy_keys],
         )
 
 
@@ -94,6 +99,9 @@ _NO_WORK = TaskSummary(
     bytes_in=0,
     bytes_out=0,
     place=NOWHERE,
+    heavy_keys=[],
+    align_ms=0,
+    upload_ms=0,
 )
 
 
@@ -213,6 +221,13 @@ class VertexLog:
         """Return the most recent epochs, oldest first."""
         with self._lock:
             return list(self._epochs)
+
+
+def _shown(found: HeavyKey) -> HeaviestKey:
+    text = repr(decode_key(found.key)) if found.key else ""
+    if len(text) > _KEY_SHOWN:
+        text = text[: _KEY_SHOWN - 1] + "…"
+    return HeaviestKey(group=found.group, key=text, share=found.percent / 100)
 
 
 def _stages(graph: PhysicalGraph, work: dict[int, dict[int, TaskSummary]], slots: int) -> list[float]:

@@ -8,9 +8,11 @@ See docs/query/queryable-state.md.
     connect_duckdb          sql.py                        SQL, in the process of the client
     StateServer             server.py                     the program: a state server, and the proxy of its host
     Proxy                   proxy.py                      finds the server of a key; connection.py reaches it
+    Membership              membership.py                 which blocks a server has; division.py, announcements.py
     LaunchedServer          launching.py                  the program as a separate process
     QueryListener           flight_server.py              Arrow Flight: tokens, TLS, errors; protocol.py: the messages
     QueryService            service.py, limits.py         answers requests without a network
+    connect_to_proxy        locating.py                   the proxy of a job, from settings
     Reads                   reads.py, stored.py           one checkpoint: keys, maps, scans, changes
     FollowedJob, Follower   followed_job.py, follower.py  a job and its lineage; replica.py: key groups
     QueryableState          registry.py                   the names, from the manifest

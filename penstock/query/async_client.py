@@ -105,7 +105,7 @@ class AsyncQueryableStateClient:
             yield batch
 
     async def subscribe(
-        self, job: str, state: str, since: int | None = None, until: int | None = None
+        self, job: str, state: str, since: int | None = None, until: int | None = None, lineage: str = ""
     ) -> AsyncIterator[CheckpointChanges]:
         """Yield the changes of each checkpoint, in order, each once.
 
@@ -114,8 +114,9 @@ class AsyncQueryableStateClient:
             state: The name of the queryable state.
             since: The checkpoint whose state you have; by default the complete state comes first.
             until: The checkpoint to stop after; none by default.
+            lineage: The ``lineage`` of the changes that you have; see ``QueryableStateClient.subscribe``.
         """
-        async for changes in self._each(self._client.subscribe(job, state, since, until)):
+        async for changes in self._each(self._client.subscribe(job, state, since, until, lineage)):
             yield changes
 
     async def _each(self, items: Any) -> AsyncIterator[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -15,7 +16,7 @@ from penstock.common.tokens import read_token, state_directory
 from penstock.errors import PenstockError
 from penstock.query.client_types import Change, CheckpointChanges, MapPage, Read
 from penstock.query.connection import Connection, location
-from penstock.query.errors import BadRequest, CheckpointNotReached, NotAllowed, Unreachable, WrongKeyType
+from penstock.query.errors import BadRequest, CheckpointNotReached, NotAllowed, NotServed, Unreachable, WrongKeyType
 from penstock.query.pinned import PinnedReads
 from penstock.query.protocol import (
     CHECKPOINT,
@@ -53,6 +54,7 @@ T = TypeVar("T")
 _MARGIN_S = 2.0
 """What a request takes beyond its deadline at most."""
 _PAGE = 1000
+_LONGEST_SCAN_S = 600.0
 
 _description = msgspec.msgpack.Decoder(Description).decode
 _descriptions = msgspec.msgpack.Decoder(list[Description]).decode
@@ -100,6 +102,8 @@ class QueryableStateClient:
         self._pool: ThreadPoolExecutor | None = None
         self._seen: dict[str, tuple[str, int]] = {}
         """The lineage and checkpoint that the last read of a job has shown."""
+        self._lineage = ""
+        """The lineage of all checkpoints that are asked for by number; empty for the current one."""
 
     # -- Flink's call ----------------------------------------------------------------------------------------------
 
@@ -326,33 +330,38 @@ class QueryableStateClient:
         job: str,
         state: str,
         *,
+        keys: list[Any] | None = None,
         keys_as_text: bool = False,
         at_least: int = 0,
         checkpoint: int | None = None,
+        timeout: float = _LONGEST_SCAN_S,
     ) -> pa.RecordBatchReader:
-        """Return a complete state as an Arrow stream, with the columns of state tables: docs/query/state-tables.md.
+        """Return a state as an Arrow stream, with the columns of state tables: docs/query/state-tables.md.
 
         Args:
             job: The id of the job, or its name.
             state: The name of the queryable state, keyed or not.
+            keys: The keys whose rows to return; all by default. The server reads and sends no others.
             keys_as_text: Whether to show keys as text; required if the state has keys of several types.
             at_least: See ``get``.
             checkpoint: See ``get``.
+            timeout: How many seconds the scan can take.
         """
         request = Scan(
             job=job,
             state=state,
             keys_as_text=keys_as_text,
+            keys=None if keys is None else [_encoded(key, None) for key in keys],
             at_least=at_least,
             checkpoint=checkpoint,
             **self._common(job, checkpoint),
         )
-        schema, batches = self._connection.stream(request, 10 * 60.0)
+        schema, batches = self._connection.stream(request, timeout)
         self._note(job, schema.metadata[LINEAGE].decode(), int(schema.metadata[CHECKPOINT]))
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def subscribe(
-        self, job: str, state: str, since: int | None = None, until: int | None = None
+        self, job: str, state: str, since: int | None = None, until: int | None = None, lineage: str = ""
     ) -> Iterator[CheckpointChanges]:
         """Yield the changes of each checkpoint, in order, each once.
 
@@ -365,12 +374,14 @@ class QueryableStateClient:
             since: The checkpoint whose state you have; by default the complete state of the newest checkpoint comes
                 first.
             until: The checkpoint to stop after; none by default.
+            lineage: The ``lineage`` of the changes that you have. Pass it with ``since``: if the job has started from
+                a savepoint or from scratch meanwhile, its numbers mean other checkpoints, and the complete state comes
+                first.
         """
-        lineage = ""
         while until is None or since is None or since < until:
             request = Changes(job=job, state=state, since=since, seen_in=lineage, deadline_ms=self._deadline_ms)
             try:
-                schema, batches = self._connection.stream(request, 10 * 60.0)
+                schema, batches = self._connection.stream(request, _LONGEST_SCAN_S)
             except CheckpointNotReached:
                 if self.describe(job).ended:
                     return
@@ -384,7 +395,7 @@ class QueryableStateClient:
                 for each in decode_changes(row)
             ]
             since, lineage = int(metadata[CHECKPOINT]), metadata[LINEAGE].decode()
-            yield CheckpointChanges(since, metadata[RESET] == b"1", changes)
+            yield CheckpointChanges(since, metadata[RESET] == b"1", changes, lineage)
 
     @contextmanager
     def pinned(self, job: str, checkpoint: int | None = None, lease: float = 60.0) -> Iterator[PinnedReads]:
@@ -398,24 +409,26 @@ class QueryableStateClient:
         hold = Hold(job=job, checkpoint=checkpoint, lease_ms=int(lease * 1000), deadline_ms=self._deadline_ms)
         held = _held(self._call(hold))
         self._note(job, held.lineage, held.checkpoint)
+        reads = PinnedReads(self._within(held.lineage), job, held.checkpoint, held.lease, lease)
         try:
-            yield PinnedReads(self, job, held.checkpoint, held.lease, lease)
+            yield reads
         finally:
             try:
-                self._call(Release(job=job, lease=held.lease, deadline_ms=1000))
-            except Unreachable:
+                self._call(Release(job=job, lease=reads.lease, deadline_ms=1000))
+            except (Unreachable, NotServed):
                 # The lease ends by itself.
                 pass
 
-    def renew(self, job: str, lease: str, seconds: float) -> None:
-        """Extend a lease from now on. ``pinned`` does it with each read.
+    def renew(self, job: str, lease: str, seconds: float) -> str:
+        """Extend a lease from now on, and return what to pass the next time. ``pinned`` does it with each read.
 
         Args:
             job: The id of the job, or its name.
             lease: The lease.
             seconds: How long the server keeps the checkpoint without a read.
         """
-        self._call(Hold(job=job, lease=lease, lease_ms=int(seconds * 1000), deadline_ms=self._deadline_ms))
+        hold = Hold(job=job, lease=lease, lease_ms=int(seconds * 1000), deadline_ms=self._deadline_ms)
+        return _held(self._call(hold)).lease
 
     def close(self) -> None:
         """Close the connection."""
@@ -435,8 +448,16 @@ class QueryableStateClient:
 
     def _common(self, job: str, checkpoint: int | None) -> dict[str, Any]:
         """Return the fields of every read. One of the newest checkpoint shows none before that of the last read."""
-        lineage, number = self._seen.get(job, ("", 0)) if checkpoint is None else ("", 0)
+        if checkpoint is not None:
+            return {"deadline_ms": self._deadline_ms, "lineage": self._lineage}
+        lineage, number = self._seen.get(job, ("", 0))
         return {"deadline_ms": self._deadline_ms, "seen": number, "seen_in": lineage}
+
+    def _within(self, lineage: str) -> Self:
+        """Return this client for reads of checkpoints of one lineage, with the same connection."""
+        client = copy(self)
+        client._lineage = lineage
+        return client
 
     def _note(self, job: str, lineage: str, number: int) -> None:
         known, before = self._seen.get(job, ("", 0))

@@ -27,6 +27,8 @@ class CheckpointChanges(NamedTuple):
     """Whether ``changes`` is the complete state: start from an empty dict. The first ones are, and those after
     checkpoints that the server no longer had."""
     changes: list[Change]
+    lineage: str = ""
+    """The run of the job: another one starts with a savepoint, or from scratch, and can use the same numbers again."""
 
 
 class Read(NamedTuple):

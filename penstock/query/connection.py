@@ -10,11 +10,13 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from penstock.query.errors import NotAllowed, QueryError, Unreachable
+from penstock.query.errors import NotAllowed, NotTrusted, QueryError, Unreachable
 from penstock.query.protocol import AnyRequest, decode_failure, encode, error_of
 
 ACTION = "penstock"
 """The type of all Flight actions. The body is the request."""
+_UNTRUSTED = ("certificate verify failed", "is not in peer certificate")
+"""What gRPC says of a server that it does not trust."""
 
 
 def location(host: str, port: int, tls: bool) -> str:
@@ -81,7 +83,14 @@ class Connection:
         if isinstance(error, flight.FlightTimedOutError):
             problem = f"The server at {self.address} did not answer within the deadline."
             return Unreachable(problem, fix="Try again, or with a later deadline.")
-        if isinstance(error, flight.FlightUnavailableError):
+        if isinstance(error, flight.FlightUnavailableError) and any(words in str(error) for words in _UNTRUSTED):
+            return NotTrusted(
+                f"The certificate of the server at {self.address} is not trusted, or is for another name.",
+                fix="Pass authorities=... with a PEM file of its authority (servers: queryable-state.ssl.ca), and "
+                "connect to a name that the certificate has.",
+            )
+        # A server that dies while it answers can look like a call that was cancelled.
+        if isinstance(error, (flight.FlightUnavailableError, flight.FlightCancelledError)):
             return Unreachable(
                 f"No server answers at {self.address}.", fix="Check the address, and whether the job or server runs."
             )

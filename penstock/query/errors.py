@@ -110,6 +110,15 @@ class NotAllowed(QueryError):
     code = "not-allowed"
 
 
+class NotTrusted(QueryError):
+    """The server's certificate is from an authority that the client does not trust, or is for another name.
+
+    Operator action: pass the authority of the server to the client, and connect to a name in the certificate.
+    """
+
+    code = "not-trusted"
+
+
 class BadRequest(QueryError):
     """The request is malformed.
 

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyarrow import flight
 
-from penstock.common.addresses import is_loopback
+from penstock.common.addresses import WILDCARDS, is_loopback
 from penstock.common.options.query import (
+    ADVERTISED_ADDRESS,
     MAX_REQUEST,
     QUERY_ADDRESS,
     QUERY_TLS_CERTIFICATE,
@@ -77,16 +78,25 @@ class QueryListener:
             ) from None
         self._server = _listening(answers, host, ports, pair, token, MAX_REQUEST.read(settings))
         self.host, self.port, self.tls = host, int(self._server.port), bool(pair)
+        self.local = is_loopback(host)
+        """Whether only this host can reach it."""
+        self.advertised = _advertised(host, ADVERTISED_ADDRESS.read(settings))
         # It answers from construction on. `serve` would only wait, and handle the signals of the process.
 
     @property
     def address(self) -> str:
-        """The URI for connections from this host."""
-        return location(self.host, self.port, self.tls)
+        """The URI for connections, from other hosts too unless it is local."""
+        return location(self.advertised, self.port, self.tls)
 
     def close(self) -> None:
         """Stop listening. Open requests fail."""
         self._server.shutdown()
+
+
+def _advertised(host: str, configured: str) -> str:
+    if configured:
+        return configured.strip("[]")
+    return socket.getfqdn() if host in WILDCARDS else host
 
 
 def _listening(

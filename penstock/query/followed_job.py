@@ -9,9 +9,13 @@ import time
 from collections.abc import Callable
 
 from penstock.checkpoint.lineages import Lineages, SharedStorage
+from penstock.query.division import ALL_BLOCKS
 from penstock.query.errors import CheckpointGone, NotServed
-from penstock.query.follower import Follower, Readable, Share
+from penstock.query.follower import Follower, Readable
+from penstock.query.membership import Membership, Plan
+from penstock.query.protocol import Description
 from penstock.query.reads import Reads
+from penstock.query.registry import registered
 from penstock.state.storage import MissingObject, Storage
 
 _log = logging.getLogger(__name__)
@@ -31,20 +35,44 @@ class FollowedJob:
         root: SharedStorage,
         retained: int,
         poll_s: float,
-        share: Share | None = None,
+        membership: Membership | None = None,
+        heartbeat_s: tuple[float, float] = (1.0, 3.0),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`root`: the directory with the job's lineages."""
+        """`root`: the directory with the job's lineages.
+
+        Args:
+            job_id: The id of the job.
+            job_name: Its name.
+            root: The directory with its lineages.
+            retained: Checkpoints to keep readable.
+            poll_s: How often to look for a checkpoint.
+            membership: The part of this server in the job; None if it has all of its state.
+            heartbeat_s: The interval and the timeout of heartbeats.
+            clock: A monotonic clock.
+        """
         self.id, self.name = job_id, job_name
-        self.share = share or Share()
+        self.membership = membership
+        self._interval_s, self._timeout_s = heartbeat_s
+        self._plan = Plan(ALL_BLOCKS)
+        self._beaten: float | None = None
+        self._beating = threading.Lock()
+        self._announced: set[int] = set()
         self._root = root
         self._retained = retained
         self._clock = clock
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._repeat, args=(act, seconds), name=f"penstock-{name}-{job_name}", daemon=True)
-            for name, act, seconds in (("follow", self.poll, poll_s), ("maintain", self.maintain, _MAINTAIN_S))
+            for name, act, seconds in (
+                ("follow", self.poll, poll_s),
+                ("maintain", self.maintain, min(_MAINTAIN_S, self._interval_s)),
+                ("watch", self.watch, self._timeout_s / 10),
+            )
         ]
+        # Reads are refused after this process was stopped, until it has looked for newer checkpoints.
+        self._awake: float | None = None
+        self._stopped_at, self._looked = -1.0, 0.0
         self._lineage = ""
         self._asked = -_LINEAGE_EVERY_S
         self._follower: Follower | None = None
@@ -58,20 +86,58 @@ class FollowedJob:
             thread.start()
 
     def poll(self) -> None:
-        """Make new checkpoints readable."""
+        """Make new checkpoints and blocks readable."""
+        began = self._clock()
+        if self.membership is not None and self._beaten is None:
+            self.beat()
         follower = self._follower
-        if follower is not None and follower.poll():
-            return
-        now = self._clock()
-        if now - self._asked >= _LINEAGE_EVERY_S:
-            self._asked = now
+        advanced = follower is not None and follower.poll()
+        if self._looked < self._stopped_at or (not advanced and began - self._asked >= _LINEAGE_EVERY_S):
+            self._asked = began
             self._find_lineage()
+        self._looked = began
 
     def maintain(self) -> None:
-        """Renew the pin of the server, and end leases that have run out."""
+        """Renew the pin of the server, end leases that have run out, and announce what the server has."""
         self._expire()
-        if self._follower is not None:
-            self._follower.renew_pin()
+        follower = self._follower
+        if follower is not None:
+            follower.renew_pin()
+        if self.membership is not None and self._beaten is not None:
+            more = follower is not None and follower.blocks().keys() != self._announced
+            if more or self._clock() - self._beaten >= self._interval_s:
+                self.beat()
+
+    def watch(self) -> None:
+        """Notice that this process was stopped: others can have its blocks, and its last checkpoint can be old."""
+        now = self._clock()
+        if self._awake is not None and now - self._awake > self._timeout_s:
+            self._stopped_at = now
+        self._awake = now
+
+    def beat(self) -> None:
+        """Announce what this server has, and decide what it shall have."""
+        if self.membership is None:
+            return
+        with self._beating:
+            self._beaten = self._clock()
+            follower = self._follower
+            described = self.description()
+            self._plan = self.membership.beat(described, None if follower is None else follower.oldest_held)
+            self._announced = set(described.blocks)
+            if follower is not None:
+                follower.want(*self._plan)
+
+    def leave(self) -> None:
+        """Ask the other servers to take the blocks of this one. It answers until it is closed."""
+        if self.membership is not None:
+            self.membership.leaving = True
+            self.beat()
+
+    def is_needed(self) -> bool:
+        """Return whether this server, which is leaving, still has blocks that another one shall have."""
+        follower = self._follower
+        return follower is not None and bool(follower.blocks().keys() - self._plan.wanted)
 
     def _find_lineage(self) -> None:
         """Follow the newest lineage, once it has a checkpoint. Until then, the former one answers."""
@@ -81,7 +147,8 @@ class FollowedJob:
             return
         if lineage is None or lineage == self._lineage:
             return
-        follower = Follower(self._storage_of(lineage), self._retained, self.share, self._clock)
+        follower = Follower(self._storage_of(lineage), self._retained, self._plan.wanted, self._clock)
+        follower.lineage = lineage
         if follower.poll():
             former, self._lineage = self._follower, lineage
             self._reads = Reads(follower)
@@ -110,6 +177,8 @@ class FollowedJob:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
+        if self.membership is not None:
+            self.membership.leave()
         if self._follower is not None:
             self._follower.close()
 
@@ -122,6 +191,12 @@ class FollowedJob:
 
     def reading(self) -> tuple[Follower, Reads]:
         """Return the current follower and its reads. Raises NotServed."""
+        awake = self._awake
+        if self._looked < self._stopped_at or (awake is not None and self._clock() - awake > self._timeout_s):
+            raise NotServed(
+                f"The state server of job '{self.name}' was stopped for some time, and looks for newer checkpoints.",
+                fix="Try again in a moment.",
+            )
         follower, reads = self._follower, self._reads
         if follower is None or reads is None:
             raise NotServed(
@@ -130,8 +205,49 @@ class FollowedJob:
             )
         return follower, reads
 
-    def hold(self, checkpoint: int | None, lease_ms: int, lease: str) -> tuple[Readable, str]:
-        """Keep a checkpoint readable for some time, or renew a lease. Return it and the lease."""
+    def check_newest(self, seen_in: str) -> None:
+        """Raise NotServed if a client has seen a lineage that is newer than the one of this server."""
+        if seen_in in ("", self._lineage):
+            return
+        try:
+            newest = Lineages(self._root).newest()
+        except MissingObject:
+            return
+        if newest == seen_in:
+            raise NotServed(f"This server does not follow the last run of job '{self.name}' yet.", fix="Try again.")
+
+    def description(self) -> Description:
+        """Return the readable checkpoints, blocks and states. Those of a job without a checkpoint are empty."""
+        follower = self._follower
+        try:
+            readable = None if follower is None else follower.at()
+        except NotServed:
+            readable = None
+        if follower is None or readable is None:
+            return Description(
+                job_id=self.id,
+                job_name=self.name,
+                lineage="",
+                oldest=0,
+                newest=0,
+                ended=False,
+                timestamp=0,
+                states=[],
+            )
+        return Description(
+            job_id=self.id,
+            job_name=self.name,
+            lineage=follower.lineage,
+            oldest=follower.oldest,
+            newest=readable.version.id,
+            ended=follower.ended,
+            timestamp=readable.manifest.timestamp,
+            states=list(registered(readable.manifest).values()),
+            blocks=follower.blocks(),
+        )
+
+    def hold(self, checkpoint: int | None, lease_ms: int, lease: str) -> tuple[Readable, str, str]:
+        """Keep a checkpoint readable for some time, or renew a lease. Return it, its lineage and the lease."""
         follower, _ = self.reading()
         until = self._clock() + lease_ms / 1000
         with self._lock:
@@ -141,11 +257,11 @@ class FollowedJob:
                     raise CheckpointGone("The pin of this checkpoint has ended.", fix="Pin a checkpoint again.")
                 follower, number, _ = held
                 self._leases[lease] = follower, number, until
-                return follower.at(number), lease
+                return follower.at(number), follower.lineage, lease
             readable = follower.keep(checkpoint)
             lease = secrets.token_hex(8)
             self._leases[lease] = follower, readable.version.id, until
-            return readable, lease
+            return readable, follower.lineage, lease
 
     def release(self, lease: str) -> None:
         """End a lease."""

@@ -10,7 +10,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -18,10 +18,11 @@ from penstock.checkpoint.fencing import followed
 from penstock.checkpoint.manifest import BadManifest, Manifest, Version, load, manifest_name
 from penstock.checkpoint.pins import Pin
 from penstock.common.options.query import RETAINED_FOR_QUERIES
+from penstock.query.division import ALL_BLOCKS, BLOCKS
 from penstock.query.errors import CheckpointNotReached, NotServed
 from penstock.query.registry import registered
 from penstock.query.replica import BlockReplica, Layer, gone, read_layer
-from penstock.state.blocks import FEWEST, Blocks
+from penstock.state.blocks import Blocks
 from penstock.state.engines.base import Engine
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.storage import MissingObject, Storage
@@ -36,22 +37,28 @@ _LONGEST_WALK = 1000
 """Checkpoints to catch up with one by one. Beyond, the replicas are built again."""
 _MOST_HELD = 1000
 """Checkpoints that a hold keeps readable beyond the retained ones. Each takes the memory of its changes."""
-
-
-class Share(NamedTuple):
-    """The part of the key groups that a server has: every `servers`-th run, from `first` on."""
-
-    first: int = 0
-    servers: int = 1
-
-    def has(self, run: int) -> bool:
-        """Return whether the server has the run of key groups of this number."""
-        return run % self.servers == self.first
+_BUILT_AT_A_TIME = 4
+"""Blocks that are built between two looks for a new checkpoint."""
 
 
 def runs_of(max_parallelism: int) -> Blocks:
-    """Return the runs of key groups that servers keep. They do not depend on the parallelism of the job."""
-    return Blocks(max_parallelism=max_parallelism, count=min(FEWEST, max_parallelism))
+    """Return the runs of key groups that servers keep. They do not depend on the parallelism of the job.
+
+    The number of a run is that of the block of the job that has it: a server has a block of all operators or of none.
+    """
+    return Blocks(max_parallelism=max_parallelism, count=min(BLOCKS, max_parallelism))
+
+
+class Holding(NamedTuple):
+    """What a follower has. Replaced as a whole, because readers must see the replicas of all its blocks."""
+
+    blocks: frozenset[int] = frozenset()
+    replicas: dict[str, dict[int, BlockReplica]] = {}
+    """By uid, and number of the run."""
+
+    def all(self) -> Iterator[BlockReplica]:
+        """Yield every replica."""
+        return (replica for replicas in self.replicas.values() for replica in replicas.values())
 
 
 class Readable(NamedTuple):
@@ -68,13 +75,15 @@ class Follower:
         self,
         storage: Storage,
         retained: int = RETAINED_FOR_QUERIES.default,
-        share: Share | None = None,
+        blocks: frozenset[int] = ALL_BLOCKS,
         clock: Callable[[], float] = time.monotonic,
         open_engine: Callable[[str, range], Engine] = lambda uid, groups: MemoryEngine(),
     ) -> None:
         """`open_engine` opens a replica that belongs to this follower alone."""
         self.storage = storage
-        self.share = share or Share()
+        self.lineage = ""
+        """The name of the lineage, if it has one."""
+        self._wanted, self._dropped = blocks, frozenset[int]()
         self._retained = retained
         self._clock = clock
         self._open_engine = open_engine
@@ -82,8 +91,7 @@ class Follower:
         self._renewed = self._listed = -_RENEW_S
         self._changed = threading.Condition()
         self._readable: list[Readable] = []
-        self._replicas: dict[str, dict[int, BlockReplica]] = {}
-        """By uid, and number of the run."""
+        self._holding = Holding()
         self._holds: dict[int, int] = {}
         self._gone = self._closed = False
         self.rebuilt = 0
@@ -109,8 +117,38 @@ class Follower:
 
     # -- following -------------------------------------------------------------------------------------------------
 
+    def want(self, blocks: frozenset[int], dropped: frozenset[int] = frozenset()) -> None:
+        """Have these blocks, and no longer those in `dropped`. The next polls do it."""
+        self._wanted, self._dropped = blocks, dropped
+
+    def blocks(self) -> dict[int, int]:
+        """Return the blocks that can be read, each with its oldest checkpoint."""
+        holding = self._holding
+        oldest = dict.fromkeys(sorted(holding.blocks), self.oldest)
+        for replicas in holding.replicas.values():
+            for block, replica in replicas.items():
+                if block in oldest:
+                    oldest[block] = max(oldest[block], replica.oldest)
+        return oldest
+
+    @property
+    def oldest_held(self) -> int | None:
+        """The oldest checkpoint that a reader keeps; None without such a reader."""
+        with self._changed:
+            return min(self._holds, default=None)
+
     def poll(self) -> bool:
-        """Make newer checkpoints readable, if there are any. Return whether there were."""
+        """Make newer checkpoints and more blocks readable, if there are any. Return whether there were."""
+        advanced = self._follow()
+        # A reader can have released a checkpoint since.
+        self._retire()
+        try:
+            return self._adapt() or advanced
+        except (MissingObject, BadManifest) as error:
+            _log.debug("Checkpoints of %s changed while they were read: %s", self.storage.where, error)
+            return advanced
+
+    def _follow(self) -> bool:
         if not self._something_new():
             return False
         try:
@@ -128,7 +166,6 @@ class Follower:
             _log.debug("Checkpoints of %s changed while they were read: %s", self.storage.where, error)
             self._listed = -_LIST_EVERY_S
             return False
-        self._retire()
         return advanced
 
     def _something_new(self) -> bool:
@@ -170,13 +207,14 @@ class Follower:
 
     def _advance(self, readable: Readable) -> bool:
         """Add one checkpoint, for all replicas or none."""
-        before = self._readable[-1].version
+        before, holding = self._readable[-1].version, self._holding
         layers: list[tuple[BlockReplica, Layer]] = []
         added: dict[str, dict[int, BlockReplica]] = {}
-        for uid, runs in self._wanted(readable.manifest).items():
-            kept = self._replicas.get(uid)
+        for uid, runs in self._operators(readable.manifest).items():
+            kept = holding.replicas.get(uid)
             if kept is None:
-                added[uid] = self._built(uid, runs, readable.version)
+                added[uid] = self._built(uid, runs, readable.version, holding.blocks)
+            if not kept:
                 continue
             own = frozenset(group for replica in kept.values() for group in replica.groups)
             wanted = None if len(own) == runs.max_parallelism else own
@@ -189,7 +227,7 @@ class Follower:
             layers += [(replica, layer) for replica in kept.values()]
         for replica, layer in layers:
             replica.add(layer)
-        self._replicas = self._replicas | added
+        self._holding = Holding(holding.blocks, holding.replicas | added)
         self._publish([*self._readable, readable])
         return True
 
@@ -199,25 +237,77 @@ class Follower:
         self._pin.move(version.id)
         # Only now is it certain that its files stay.
         manifest, version = followed(self.storage) or (manifest, version)
-        former = self._replicas
-        wanted = self._wanted(manifest)
-        self._replicas = {uid: self._built(uid, runs, version) for uid, runs in wanted.items()}
+        former, wanted = self._holding, self._wanted
+        operators = self._operators(manifest).items()
+        self._holding = Holding(wanted, {uid: self._built(uid, runs, version, wanted) for uid, runs in operators})
         self._publish([Readable(version, manifest)])
         self.rebuilt += 1
-        for replica in (each for replicas in former.values() for each in replicas.values()):
+        for replica in former.all():
             replica.close()
         return True
 
-    def _built(self, uid: str, runs: Blocks, version: Version) -> dict[int, BlockReplica]:
+    def _adapt(self) -> bool:
+        """Build a few of the blocks that are wanted, and give up those that another server has."""
+        have, replicas = self._holding
+        given = have & self._dropped - self._wanted
+        if given:
+            # Reads that have begun go on with the replicas that they have.
+            have -= given
+            replicas = {
+                uid: {run: replica for run, replica in runs.items() if run not in given}
+                for uid, runs in replicas.items()
+            }
+            self._holding = Holding(have, replicas)
+        missing = frozenset(sorted(self._wanted - have)[:_BUILT_AT_A_TIME])
+        if not (missing and self._readable):
+            return False
+        built = self._built_back(missing)
+        self._holding = Holding(have | missing, {uid: runs | built.get(uid, {}) for uid, runs in replicas.items()})
+        return True
+
+    def _built_back(self, blocks: frozenset[int]) -> dict[str, dict[int, BlockReplica]]:
+        """Return replicas of blocks at as many of the readable checkpoints as the files are there for."""
+        readable = self._readable
+        start = 0
+        while True:
+            try:
+                return self._built_from(readable[start:], blocks)
+            except MissingObject:
+                if start == len(readable) - 1:
+                    raise
+                start += max(1, (len(readable) - start) // 2)
+
+    def _built_from(self, readable: list[Readable], blocks: frozenset[int]) -> dict[str, dict[int, BlockReplica]]:
+        first = readable[0]
+        built: dict[str, dict[int, BlockReplica]] = {}
+        before = first.version
+        operators = self._operators(first.manifest)
+        for uid, runs in operators.items():
+            built[uid] = self._built(uid, runs, before, blocks)
+        for each in readable[1:]:
+            for uid, runs in self._operators(each.manifest).items():
+                if uid not in built:
+                    built[uid] = self._built(uid, runs, each.version, blocks)
+                    continue
+                groups = frozenset(group for replica in built[uid].values() for group in replica.groups)
+                layer = read_layer(self.storage, uid, before, each.version, runs.max_parallelism, groups)
+                if layer is None:
+                    raise MissingObject(manifest_name(before.id), self.storage.where)
+                for replica in built[uid].values():
+                    replica.add(layer)
+            before = each.version
+        return built
+
+    def _built(self, uid: str, runs: Blocks, version: Version, blocks: frozenset[int]) -> dict[int, BlockReplica]:
         replicas = {}
-        for run in filter(self.share.has, runs.numbers):
+        for run in sorted(blocks.intersection(runs.numbers)):
             groups = runs.groups(run)
             replicas[run] = BlockReplica(self.storage, uid, groups, self._open_engine(uid, groups))
             replicas[run].build(version)
         return replicas
 
     @staticmethod
-    def _wanted(manifest: Manifest) -> dict[str, Blocks]:
+    def _operators(manifest: Manifest) -> dict[str, Blocks]:
         """Return the runs of the operators whose keyed state is queryable."""
         states = registered(manifest).values()
         return {state.uid: runs_of(state.max_parallelism) for state in states if state.keyed}
@@ -231,9 +321,11 @@ class Follower:
         with self._changed:
             newest = self.newest
             keep = min([newest - self._retained + 1, *(max(held, newest - _MOST_HELD) for held in self._holds)])
+            if self.oldest >= keep:
+                return
             self._readable = [each for each in self._readable if each.version.id >= keep]
             oldest = self.oldest
-        for replica in (each for replicas in self._replicas.values() for each in replicas.values()):
+        for replica in self._holding.all():
             replica.retire(oldest)
 
     def close(self) -> None:
@@ -312,7 +404,7 @@ class Follower:
     def replica(self, uid: str, group: int, max_parallelism: int) -> BlockReplica:
         """Return the replica of a key group. Raises NotServed if another server has it."""
         run = runs_of(max_parallelism).of(group)
-        replica = self._replicas.get(uid, {}).get(run)
+        replica = self._holding.replicas.get(uid, {}).get(run)
         if replica is None:
             raise NotServed(
                 f"This server does not have key group {group} of operator '{uid}'.",
@@ -320,6 +412,18 @@ class Follower:
             )
         return replica
 
-    def runs(self, uid: str) -> list[BlockReplica]:
-        """Return the replicas of an operator that this server has, in the order of their key groups."""
-        return [replica for _, replica in sorted(self._replicas.get(uid, {}).items())]
+    def runs(self, uid: str, blocks: Collection[int] | None = None) -> list[BlockReplica]:
+        """Return the replicas of some blocks of an operator, in the order of their key groups.
+
+        `blocks`: None for all that this server has. Raises NotServed if it does not have one of them.
+        """
+        holding = self._holding
+        replicas = holding.replicas.get(uid, {})
+        if blocks is not None:
+            missing = sorted(set(blocks) - holding.blocks)
+            if missing:
+                raise NotServed(
+                    f"This server does not have block {missing[0]} of the job.",
+                    fix="Ask through the proxy, or start another server.",
+                )
+        return [replica for run, replica in sorted(replicas.items()) if blocks is None or run in blocks]

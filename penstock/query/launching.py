@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -26,6 +27,9 @@ from penstock.savepoint.format import savepoint_storage
 
 _log = logging.getLogger("penstock")
 
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+"""Before a killed server starts again. One that lives longer than the longest pause starts with the first one."""
+
 
 class Launch(msgspec.Struct, kw_only=True, frozen=True):
     """What a process serves."""
@@ -38,13 +42,22 @@ class Launch(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class LaunchedServer:
-    """A state server for one job, in a separate process."""
+    """A state server for one job, in a separate process. It starts again if it is killed before the job ends."""
 
     def __init__(self, launch: Launch) -> None:
         """Start it."""
+        self._launch = launch
+        self._ended = threading.Event()
+        self._starting = threading.Lock()
+        self.process = self._started()
+        self.watched = threading.Thread(target=self._watch, name="penstock-state-server", daemon=True)
+        """Ends with the last process."""
+        self.watched.start()
+
+    def _started(self) -> subprocess.Popen[bytes]:
         folder = str(Path(penstock.__file__).parents[1])
         path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
-        self.process = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "penstock.query.launching"],
             stdin=subprocess.PIPE,
             # A program that reads the output of the job waits until all processes that have it are gone.
@@ -54,24 +67,49 @@ class LaunchedServer:
             # A Ctrl-C concerns the job; the server sees the end of its input.
             start_new_session=True,
         )
-        assert self.process.stdin is not None
-        threading.Thread(target=self._relay, name="penstock-state-server-log", daemon=True).start()
-        self._input = self.process.stdin
-        self._input.write(msgspec.json.encode(launch) + b"\n")
-        self._input.flush()
+        assert process.stdin is not None
+        try:
+            process.stdin.write(msgspec.json.encode(self._launch) + b"\n")
+            process.stdin.flush()
+        except OSError:
+            _log.debug("The state server of job '%s' was killed while it started.", self._launch.job_name)
+        return process
 
-    def _relay(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            _log.warning("State server: %s", line.decode(errors="replace").rstrip())
+    def _watch(self) -> None:
+        pause = _FIRST_PAUSE_S
+        while True:
+            began = time.monotonic()
+            assert self.process.stderr is not None
+            for line in self.process.stderr:
+                _log.warning("State server: %s", line.decode(errors="replace").rstrip())
+            # An error would only repeat itself.
+            if self.process.wait() >= 0 or self._ended.is_set():
+                return
+            pause = _FIRST_PAUSE_S if time.monotonic() - began > _LONGEST_PAUSE_S else min(2 * pause, _LONGEST_PAUSE_S)
+            _log.warning("The state server of job '%s' was killed; starting another one.", self._launch.job_name)
+            if self._ended.wait(pause):
+                return
+            with self._starting:
+                if self._ended.is_set():
+                    return
+                self.process = self._started()
 
     def end(self) -> None:
         """Tell it that the job has ended. It answers for some time after that."""
+        with self._starting:
+            self._ended.set()
+        assert self.process.stdin is not None
         try:
-            self._input.close()
+            self.process.stdin.close()
         except OSError:
             # It has ended before.
             pass
+
+    def kill(self) -> None:
+        """End it now."""
+        self.end()
+        self.process.kill()
+        self.process.wait()
 
 
 def serve(launch: Launch, ended: threading.Event) -> None:
@@ -82,6 +120,8 @@ def serve(launch: Launch, ended: threading.Event) -> None:
         server.follow(launch.job_id, launch.job_name, root)
         server.start()
         ended.wait()
+        # Servers that were started by hand stay.
+        server.leave()
         threading.Event().wait(LINGER.read(launch.settings) / 1000)
     finally:
         server.close()
@@ -104,7 +144,9 @@ def _main() -> int:
     ended = threading.Event()
 
     def watch() -> None:
-        sys.stdin.buffer.read()
+        # Not through the buffer, whose lock would abort the interpreter if it exits during the read.
+        while os.read(sys.stdin.fileno(), 1024):
+            pass
         ended.set()
 
     threading.Thread(target=watch, daemon=True).start()

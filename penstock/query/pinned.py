@@ -21,7 +21,8 @@ class PinnedReads:
         self._job = job
         self.checkpoint = checkpoint
         """The checkpoint that all reads show."""
-        self._lease = lease
+        self.lease = lease
+        """The lease, which the server keeps the checkpoint for."""
         self._seconds = seconds
         self._renewed = time.monotonic()
 
@@ -67,6 +68,6 @@ class PinnedReads:
     def _renewed_client(self) -> QueryableStateClient:
         now = time.monotonic()
         if now - self._renewed > self._seconds / 3:
-            self._client.renew(self._job, self._lease, self._seconds)
+            self.lease = self._client.renew(self._job, self.lease, self._seconds)
             self._renewed = now
         return self._client

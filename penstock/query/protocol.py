@@ -38,6 +38,8 @@ class ReadRequest(Request, kw_only=True, frozen=True):
     state: str
     checkpoint: int | None = None
     """None for the newest one."""
+    lineage: str = ""
+    """That of `checkpoint`; empty for the current one."""
     at_least: int = 0
     """The checkpoint that the newest one must have reached."""
     seen: int = 0
@@ -75,6 +77,10 @@ class Scan(ReadRequest, kw_only=True, frozen=True, tag="scan"):
     """Read a complete state, as a stream of record batches."""
 
     keys_as_text: bool = False
+    keys: list[bytes] | None = None
+    """Only these keys; None for all."""
+    blocks: list[int] | None = None
+    """The blocks to read, for a state server; None for all."""
 
 
 class Changes(ReadRequest, kw_only=True, frozen=True, tag="changes"):
@@ -82,10 +88,22 @@ class Changes(ReadRequest, kw_only=True, frozen=True, tag="changes"):
 
     since: int | None = None
     """None for the complete state of the newest checkpoint, or of `checkpoint`."""
+    blocks: list[int] | None = None
+    """The blocks to read, for a state server; None for all."""
 
 
 class Describe(Request, kw_only=True, frozen=True, tag="describe"):
     """Return the readable checkpoints of a job and its queryable states."""
+
+    at_least: int = 0
+    """The checkpoint that the newest one must have reached."""
+    seen: int = 0
+    seen_in: str = ""
+    """As in reads."""
+
+    def least_in(self, lineage: str) -> int:
+        """Return the checkpoint that the newest one of a lineage must have reached."""
+        return max(self.at_least, self.seen if self.seen_in == lineage else 0)
 
 
 class Hold(Request, kw_only=True, frozen=True, tag="hold"):
@@ -93,6 +111,8 @@ class Hold(Request, kw_only=True, frozen=True, tag="hold"):
 
     checkpoint: int | None = None
     """None for the newest one."""
+    lineage: str = ""
+    """That of `checkpoint`; empty for the current one."""
     lease_ms: int = 60_000
     lease: str = ""
     """The lease to renew; empty for a new one."""
@@ -121,8 +141,25 @@ class Description(msgspec.Struct, kw_only=True, frozen=True):
     timestamp: int
     """The processing time of the newest checkpoint, in milliseconds."""
     states: list[QueryableState]
-    share: tuple[int, int] = (0, 1)
-    """The part of the key groups that a server has: its number, and the number of servers."""
+    blocks: dict[int, int] = {}
+    """The blocks of the job that a server has, each with its oldest readable checkpoint."""
+
+
+class Announcement(msgspec.Struct, kw_only=True, frozen=True):
+    """What a state server tells the others about itself and one job."""
+
+    server: str
+    """Its id, hexadecimal."""
+    beat: int
+    """Grows with each announcement."""
+    address: str
+    reach: str
+    """The host where the address is valid; empty for everywhere."""
+    wanted: list[int]
+    """The blocks that it has or is about to build."""
+    leaving: bool = False
+    """Whether it is about to end."""
+    description: Description
 
 
 class Register(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag_field="read", tag="register"):
@@ -130,6 +167,8 @@ class Register(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
 
     address: str
     jobs: list[Description]
+    others: list[Announcement] = []
+    """The other servers of these jobs that the host of the proxy can reach."""
 
 
 class Found(msgspec.Struct, kw_only=True, frozen=True):
@@ -184,7 +223,8 @@ STREAMS = (Scan, Changes)
 """Requests whose answers are streams."""
 CHECKPOINT, LINEAGE, RESET = b"penstock.checkpoint", b"penstock.lineage", b"penstock.reset"
 KIND, TYPE = b"penstock.kind", b"penstock.type"
-"""Metadata of streams."""
+TIMESTAMP = b"penstock.timestamp"
+"""Metadata of streams. `TIMESTAMP` is the processing time of the checkpoint."""
 
 encode = msgspec.msgpack.Encoder().encode
 _decode_request = msgspec.msgpack.Decoder(AnyRequest).decode

@@ -5,7 +5,7 @@ Every read is of one checkpoint. Keys and values are encoded; `values.py` decode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -15,18 +15,21 @@ import pyarrow as pa
 from penstock.query.errors import BadRequest, CheckpointGone, WrongKind
 from penstock.query.follower import Follower, Readable, runs_of
 from penstock.query.key_checks import declares_kind, decoded, missing
-from penstock.query.registry import find_state
+from penstock.query.map_ranges import Bounds, decoded_canonical, map_page
+from penstock.query.registry import QueryableState, find_state
 from penstock.query.replica import BlockReplica
 from penstock.query.stored import VALUES, Parts, StoredState
 from penstock.state.files import GroupChanges
 from penstock.state.keys import decode_key
 from penstock.tables.contents import KeyedContent, OperatorContent
-from penstock.tables.keys import TEXT
+from penstock.tables.keys import TEXT, KeyShape
 from penstock.tables.layouts import map_key_decoder
 from penstock.tables.schemas import state_type
 
 _CACHED = 256
 _SAMPLED_RUNS = 2
+KEY = b"penstock.key"
+"""Metadata of the rows of a state: the shape of the column of keys, see `KeyShape.text`."""
 _ROWS = 10_000
 """Changes in one piece of a stream."""
 
@@ -80,6 +83,8 @@ class Reads:
         self._opened: dict[tuple[bytes, str], StoredState] = {}
         self._samples: dict[str, list[bytes]] = {}
         """Some keys of each state, which show their type."""
+        self._sampled: dict[QueryableState, tuple[KeyShape, bool]] = {}
+        """The shape of the keys of each state, and whether it belongs to windows."""
 
     def state(self, readable: Readable, name: str) -> StoredState:
         """Return a keyed state at a checkpoint. Raises UnknownQueryableState, NotEnabled, WrongKind."""
@@ -152,6 +157,10 @@ class Reads:
                 f"Queryable state '{name}' is of kind {state.state.kind}, but only maps have entries.",
                 fix="Read it with get().",
             )
+        if not window and not state.scoped:
+            page = self._range(state, key, wanted)
+            if page is not None:
+                return page
         map_key = map_key_decoder(kind.key)
 
         def shown(data: bytes) -> Any:
@@ -172,27 +181,76 @@ class Reads:
                 fix="Pass bounds of the type of the map keys; a prefix needs map keys that are strings or bytes.",
             ) from None
 
-    def scan(self, readable: Readable, name: str, keys_as_text: bool = False) -> tuple[pa.Schema, Any]:
+    def _range(self, state: StoredState, key: bytes, wanted: MapRange) -> Page | None:
+        """Return entries of a map without reading the others, if its keys have an order of bytes."""
+        bounds = Bounds(
+            start=None if wanted.start is None else decoded(wanted.start),
+            after=None if wanted.cursor is None else _after(wanted.cursor),
+            stop=None if wanted.stop is None else decoded(wanted.stop),
+            prefix=None if wanted.prefix is None else decoded(wanted.prefix),
+        )
+        if wanted.cursor is not None and bounds.after is None:
+            return None
+
+        def read(start: bytes, end: bytes | None, portion: int) -> Iterator[tuple[bytes, bytes]]:
+            return state.map_entries(self._follower, key, start, end, portion)
+
+        found = map_page(read, bounds, wanted.limit)
+        if found is None:
+            return None
+        parts, more = found
+        return Page(parts, parts[-1][0] if more and parts else None)
+
+    def scan(
+        self,
+        readable: Readable,
+        name: str,
+        keys_as_text: bool = False,
+        keys: list[bytes] | None = None,
+        blocks: Collection[int] | None = None,
+    ) -> tuple[pa.Schema, Any]:
         """Return the columns of a state and an iterator of its rows, as state tables show them.
 
-        Raises UnknownQueryableState, NotEnabled; the iterator also MixedKeys.
+        `keys`: the keys whose rows to return, instead of all. The columns have the same types.
+        `blocks`: those to read; None for all that this server has.
+
+        Raises UnknownQueryableState, NotEnabled, WrongKind, NotServed; the iterator also MixedKeys.
         """
         manifest = readable.manifest
         found = find_state(manifest, name)
         snapshot = manifest.operators[found.uid]
         if not found.keyed:
+            if keys is not None:
+                raise WrongKind(
+                    f"Queryable state '{name}' is operator state of kind {found.kind}, which has no keys.",
+                    fix="Read all of it with scan().",
+                )
             described = f"Queryable state '{name}' of operator '{found.operator}'"
             shares = OperatorContent(described, snapshot.operator_state[found.state], f"checkpoint {manifest.id}")
             return shares.schema, shares.batches(0)
-        source = ReplicaBlocks(self._follower, self.state(readable, name))
-        content = KeyedContent(source, found.uid, snapshot, found.state, TEXT if keys_as_text else None)
-        return content.schema, (batch for part in content.parts() for batch in content.batches(part))
+        stored = self.state(readable, name)
+        source = ReplicaBlocks(self._follower, stored, blocks)
+        sampled = None if keys is None else self._sampled.get(stored.state)
+        if sampled is None:
+            content = KeyedContent(source, found.uid, snapshot, found.state)
+            sampled = content.key, content.windowed
+            if content.key.kind != "none":
+                # To look at keys takes longer than to read one.
+                self._sampled[stored.state] = sampled
+        if keys is not None:
+            source = ChosenKeys(self._follower, stored, keys, blocks)
+        key = TEXT if keys_as_text else sampled[0]
+        content = KeyedContent(source, found.uid, snapshot, found.state, key, sampled[1])
+        schema = content.schema.with_metadata({KEY: key.text()})
+        return schema, (batch for part in content.parts() for batch in content.batches(part))
 
-    def changes(self, name: str, since: int | None, complete: int | None = None) -> ChangeSet:
+    def changes(
+        self, name: str, since: int | None, complete: int | None = None, blocks: Collection[int] | None = None
+    ) -> ChangeSet:
         """Return the changes of the checkpoint after `since`.
 
         If that checkpoint is gone, or `since` is None, return the complete state: of the checkpoint `complete`, or of
-        the newest one. Raises CheckpointNotReached.
+        the newest one. `blocks` as in `scan`. Raises CheckpointNotReached, NotServed.
         """
         follower = self._follower
         if since is not None:
@@ -200,17 +258,19 @@ class Reads:
         if since is not None and since >= follower.oldest > 0:
             try:
                 readable = follower.at(since + 1)
-                rows = self._changed(self.state(readable, name))
+                rows = self._changed(self.state(readable, name), blocks)
                 return ChangeSet(readable.version.id, False, iter([rows]))
             except CheckpointGone:
                 pass
         readable = follower.at(complete)
-        return ChangeSet(readable.version.id, True, self._complete(readable, self.state(readable, name)))
+        state = self.state(readable, name)
+        replicas = self._follower.runs(state.state.uid, blocks)
+        return ChangeSet(readable.version.id, True, self._complete(readable, state, replicas))
 
-    def _complete(self, readable: Readable, state: StoredState) -> Iterator[list[Change]]:
+    def _complete(self, readable: Readable, state: StoredState, replicas: list[BlockReplica]) -> Iterator[list[Change]]:
         rows: list[Change] = []
         with self._follower.hold(readable.version.id):
-            for replica in self._follower.runs(state.state.uid):
+            for replica in replicas:
                 for group in replica.groups:
                     rows += [
                         Change(key=place.key, window=place.window, parts=parts)
@@ -221,9 +281,9 @@ class Reads:
                         rows = []
         yield rows
 
-    def _changed(self, state: StoredState) -> list[Change]:
+    def _changed(self, state: StoredState, blocks: Collection[int] | None) -> list[Change]:
         rows: list[Change] = []
-        for replica in self._follower.runs(state.state.uid):
+        for replica in self._follower.runs(state.state.uid, blocks):
             for group, change in sorted(replica.changes(state.number).items()):
                 rows += self._rows(state, replica, group, change)
         return rows
@@ -256,11 +316,12 @@ class Reads:
 class ReplicaBlocks:
     """The replicas of a state at one checkpoint, as state tables read them. Keeps the checkpoint while it is read."""
 
-    def __init__(self, follower: Follower, state: StoredState) -> None:
+    def __init__(self, follower: Follower, state: StoredState, blocks: Collection[int] | None = None) -> None:
+        """`blocks`: those to read; None for all. Raises NotServed."""
         self._follower = follower
         self._state = state
         self._runs = runs_of(state.state.max_parallelism)
-        self._replicas = {self._runs.of(each.groups.start): each for each in follower.runs(state.state.uid)}
+        self._replicas = {self._runs.of(each.groups.start): each for each in follower.runs(state.state.uid, blocks)}
 
     def blocks(self) -> list[int]:
         """Return the numbers of the runs that this server has."""
@@ -292,6 +353,37 @@ class ReplicaBlocks:
     def named(self, block: int) -> str:
         """Return the location of a run for error messages."""
         return f"run {block} of checkpoint {self._state.number}"
+
+
+class ChosenKeys(ReplicaBlocks):
+    """Some keys of a state at one checkpoint."""
+
+    def __init__(
+        self, follower: Follower, state: StoredState, keys: list[bytes], blocks: Collection[int] | None = None
+    ) -> None:
+        super().__init__(follower, state, blocks)
+        self._keys: dict[int, set[bytes]] = {}
+        for key in keys:
+            self._keys.setdefault(state.group_of(key), set()).add(key)
+
+    def blocks(self) -> list[int]:
+        """Return the numbers of the runs that this server has and that can contain the keys."""
+        wanted = {self.block_of(group) for group in self._keys}
+        return [block for block in super().blocks() if block in wanted]
+
+    def groups(self, block: int, wanted: range | None = None) -> Iterator[GroupChanges]:
+        """Yield the key groups of a run with the entries of the keys that have not expired."""
+        replica = self._replicas[block]
+        for group in sorted(group for group in self._keys if self.block_of(group) == block):
+            if wanted is None or group in wanted:
+                yield self._state.visible(replica, group, sorted(self._keys[group]))
+
+
+def _after(cursor: bytes) -> Any:
+    try:
+        return decoded_canonical(cursor)
+    except Exception as error:  # arbitrary bytes
+        raise BadRequest(f"The cursor cannot be decoded: {error}.", fix="Pass the cursor of a page.") from None
 
 
 def _page(found: list[tuple[Any, bytes, bytes]], wanted: MapRange, shown: Any) -> Page:

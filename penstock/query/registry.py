@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -62,15 +63,19 @@ def registered(manifest: Manifest) -> dict[str, QueryableState]:
 
 def find_state(manifest: Manifest, name: Any) -> QueryableState:
     """Return the queryable state of this name. Raises UnknownQueryableState, NotEnabled."""
-    states = registered(manifest)
+    return named_state(registered(manifest), name, manifest.id)
+
+
+def named_state(states: Mapping[str, QueryableState], name: Any, checkpoint: int) -> QueryableState:
+    """Return one of the states of a checkpoint. Raises UnknownQueryableState, NotEnabled."""
     if not states:
         raise NotEnabled(
-            f"The job has no queryable state at checkpoint {manifest.id}.",
+            f"The job has no queryable state at checkpoint {checkpoint}.",
             fix="Call set_queryable on the descriptor of a state, and set queryable-state.enable to true.",
         )
     if name not in states:
         raise UnknownQueryableState(
-            f"The job has no queryable state '{name}' at checkpoint {manifest.id}, only {sorted(states)}.",
+            f"The job has no queryable state '{name}' at checkpoint {checkpoint}, only {sorted(states)}.",
             fix="Use one of these names.",
         )
     return states[name]

@@ -6,6 +6,7 @@ A server registers with the proxy every second. If the proxy dies, one of the se
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,8 @@ import pyarrow as pa
 
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.common.options.query import (
+    HEARTBEAT_INTERVAL,
+    HEARTBEAT_TIMEOUT,
     MAX_RESULT,
     POLL_INTERVAL,
     PROXY_PORTS,
@@ -24,12 +27,13 @@ from penstock.common.options.query import (
     SERVER_PORTS,
     SERVER_THREADS,
 )
+from penstock.query.announcements import Announcements, this_host
 from penstock.query.connection import Connection, location
 from penstock.query.errors import QueryError
 from penstock.query.flight_server import CannotServeState, QueryListener, query_token
 from penstock.query.followed_job import FollowedJob
-from penstock.query.follower import Share
-from penstock.query.protocol import AnyRequest, Changes, Description, Register, Scan
+from penstock.query.membership import Membership
+from penstock.query.protocol import Announcement, AnyRequest, Changes, Description, Register, Scan
 from penstock.query.proxy import Proxy
 from penstock.query.service import QueryService
 
@@ -47,6 +51,8 @@ class StateServer:
         self._settings = settings
         self._token = query_token(settings)
         self._authorities = QUERY_TLS_CA.read(settings)
+        self._id = secrets.token_hex(8)
+        self._host = this_host()
         self._jobs: dict[str, FollowedJob] = {}
         self.service = QueryService(
             self._jobs,
@@ -71,10 +77,21 @@ class StateServer:
         """The URI of the proxy, if this process has it; otherwise empty."""
         return "" if self._proxy_listener is None else self._proxy_listener.address
 
-    def follow(self, job_id: str, job_name: str, root: SharedStorage, share: Share | None = None) -> FollowedJob:
-        """Serve the state of a job. `root`: the directory with its lineages."""
-        retained, poll_ms = RETAINED_FOR_QUERIES.read(self._settings), POLL_INTERVAL.read(self._settings)
-        job = FollowedJob(job_id, job_name, root, retained, poll_ms / 1000, share)
+    def follow(self, job_id: str, job_name: str, root: SharedStorage) -> FollowedJob:
+        """Serve the state of a job, or a part of it if there are more servers. `root`: where its lineages are."""
+        settings = self._settings
+        interval_s, timeout_s = (each.read(settings) / 1000 for each in (HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT))
+        announcements = Announcements(root, self._id, timeout_s)
+        reach = this_host() if self._listener.local else ""
+        job = FollowedJob(
+            job_id,
+            job_name,
+            root,
+            RETAINED_FOR_QUERIES.read(settings),
+            POLL_INTERVAL.read(settings) / 1000,
+            Membership(announcements, self._id, self.address, reach, interval_s),
+            (interval_s, timeout_s),
+        )
         self._jobs[job_id] = job
         job.start()
         return job
@@ -87,26 +104,27 @@ class StateServer:
     def register(self) -> None:
         """Describe the jobs to the proxy of the host, or become it."""
         descriptions = self._descriptions()
+        others = self._others()
         if self.proxy is not None:
-            self.proxy.register(self.address, descriptions, _Here(self.service))
+            self.proxy.register(self.address, descriptions, others, _Here(self.service))
             return
         for port in PROXY_PORTS.read(self._settings):
-            if self._registered_at(port, descriptions):
+            if self._registered_at(port, Register(address=self.address, jobs=descriptions, others=others)):
                 return
-        self._become_proxy(descriptions)
+        self._become_proxy(descriptions, others)
 
-    def _registered_at(self, port: int, descriptions: list[Description]) -> bool:
-        address = location(self._listener.host, port, self._listener.tls)
+    def _registered_at(self, port: int, register: Register) -> bool:
+        address = location(self._listener.advertised, port, self._listener.tls)
         if self._remote is None or self._remote.address != address:
             self._remote = Connection(address, self._token, self._authorities)
         try:
-            self._remote.call(Register(address=self.address, jobs=descriptions), _CALL_S)
+            self._remote.call(register, _CALL_S)
             return True
         except QueryError:
             # No proxy, or one of another user.
             return False
 
-    def _become_proxy(self, descriptions: list[Description]) -> None:
+    def _become_proxy(self, descriptions: list[Description], others: list[Announcement]) -> None:
         settings = self._settings
         proxy = Proxy(self._connected, PROXY_THREADS.read(settings) or PROXY_THREADS.default, MAX_RESULT.read(settings))
         try:
@@ -117,14 +135,33 @@ class StateServer:
             _log.debug("%s", error)
             return
         self.proxy = proxy
-        proxy.register(self.address, descriptions, _Here(self.service))
+        proxy.register(self.address, descriptions, others, _Here(self.service))
         _log.info("The proxy for queryable state listens on %s.", self.proxy_address)
 
     def _connected(self, address: str) -> Connection:
         return Connection(address, self._token, self._authorities)
 
     def _descriptions(self) -> list[Description]:
-        return [self.service.describe(job, asked=False) for job in list(self._jobs.values())]
+        return [job.description() for job in list(self._jobs.values())]
+
+    def _others(self) -> list[Announcement]:
+        """Return the other servers of the jobs that can be reached from here."""
+        members = [job.membership for job in list(self._jobs.values())]
+        known = [each for member in members if member is not None for each in member.others]
+        return [each for each in known if each.reach in ("", self._host)]
+
+    def leave(self) -> None:
+        """Ask the other servers of the jobs to take the blocks of this one. It answers until it is closed."""
+        for job in list(self._jobs.values()):
+            job.leave()
+
+    def hand_over(self, seconds: float) -> None:
+        """Wait until other servers, if there are any, have the blocks of this one."""
+        self.leave()
+        until = time.monotonic() + seconds
+        while any(job.is_needed() for job in list(self._jobs.values())) and time.monotonic() < until:
+            if self._stopping.wait(0.02):
+                return
 
     def _run(self) -> None:
         while not self._stopping.wait(_REGISTER_S):

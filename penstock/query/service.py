@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.common.options.query import MAX_RESULT, SCAN_TIMEOUT, SERVER_THREADS
-from penstock.query.errors import BadRequest, CheckpointGone, NotServed, ResultTooLarge, UnknownJob
+from penstock.query.errors import BadRequest, CheckpointGone, ResultTooLarge, UnknownJob
 from penstock.query.followed_job import FollowedJob
 from penstock.query.follower import Follower, Readable
 from penstock.query.limits import Turns, check_result
@@ -19,6 +19,7 @@ from penstock.query.protocol import (
     LINEAGE,
     LONGEST_LEASE_MS,
     RESET,
+    TIMESTAMP,
     TYPE,
     AnyRequest,
     Changes,
@@ -39,7 +40,6 @@ from penstock.query.protocol import (
     encode,
 )
 from penstock.query.reads import Reads
-from penstock.query.registry import registered
 
 _CHANGES = pa.schema([pa.field("changes", pa.binary())])
 _ATTEMPTS = 5
@@ -65,13 +65,14 @@ class QueryService:
     def answer(self, request: AnyRequest) -> bytes:
         """Return the encoded answer to a request for something other than a stream. Raises QueryError."""
         if not isinstance(request, Request):
-            answer = encode([self.describe(job, asked=False) for job in self._jobs.values()])
+            answer = encode([job.description() for job in list(self._jobs.values())])
         elif isinstance(request, Describe):
-            answer = encode(self.describe(self.job(request.job)))
+            answer = encode(self._described(request))
         elif isinstance(request, Hold):
             job = self.job(request.job)
-            readable, lease = job.hold(request.checkpoint, min(request.lease_ms, LONGEST_LEASE_MS), request.lease)
-            answer = encode(Held(checkpoint=readable.version.id, lineage=job.lineage, lease=lease))
+            lease_ms = min(request.lease_ms, LONGEST_LEASE_MS)
+            readable, lineage, lease = job.hold(request.checkpoint, lease_ms, request.lease)
+            answer = encode(Held(checkpoint=readable.version.id, lineage=lineage, lease=lease))
         elif isinstance(request, Release):
             self.job(request.job).release(request.lease)
             answer = b""
@@ -101,47 +102,29 @@ class QueryService:
             )
         return found
 
-    def describe(self, job: FollowedJob, asked: bool = True) -> Description:
+    def describe(self, job: FollowedJob) -> Description:
         """Return the readable checkpoints and the states of a job.
 
-        Raises NotServed for a job without a checkpoint, unless `asked` is False.
+        Raises NotServed for a job without a checkpoint.
         """
-        try:
-            follower, _ = job.reading()
-            readable = follower.at()
-        except NotServed:
-            if asked:
-                raise
-            return Description(
-                job_id=job.id,
-                job_name=job.name,
-                lineage="",
-                oldest=0,
-                newest=0,
-                ended=False,
-                timestamp=0,
-                states=[],
-                share=(job.share.first, job.share.servers),
-            )
-        return Description(
-            job_id=job.id,
-            job_name=job.name,
-            lineage=job.lineage,
-            oldest=follower.oldest,
-            newest=readable.version.id,
-            ended=follower.ended,
-            timestamp=readable.manifest.timestamp,
-            states=list(registered(readable.manifest).values()),
-            share=(job.share.first, job.share.servers),
-        )
+        job.reading()
+        return job.description()
+
+    def _described(self, request: Describe) -> Description:
+        job = self.job(request.job)
+        job.check_newest(request.seen_in)
+        follower, _ = job.reading()
+        follower.at(None, request.least_in(follower.lineage), time.monotonic() + request.deadline_ms / 1000)
+        return self.describe(job)
 
     def _read(self, request: ReadRequest) -> bytes:
         for attempt in range(_ATTEMPTS):
             job = self.job(request.job)
+            job.check_newest(request.seen_in)
             follower, reads = job.reading()
-            readable = _readable(job, follower, request)
+            readable = _readable(follower, request)
             try:
-                return encode(self._answer(request, readable, reads, job.lineage))
+                return encode(self._answer(request, readable, reads, follower.lineage))
             except CheckpointGone:
                 if request.checkpoint is not None or attempt == _ATTEMPTS - 1:
                     raise
@@ -172,17 +155,20 @@ class QueryService:
 
     def _scan(self, request: Scan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         job = self.job(request.job)
+        job.check_newest(request.seen_in)
         follower, reads = job.reading()
         # Held until the stream ends, or until the generator is dropped.
-        readable = follower.keep(_readable(job, follower, request).version.id)
+        readable = follower.keep(_readable(follower, request).version.id)
         try:
-            schema, batches = reads.scan(readable, request.state, request.keys_as_text)
+            schema, batches = reads.scan(readable, request.state, request.keys_as_text, request.keys, request.blocks)
         except BaseException:
             follower.release(readable.version.id)
             raise
         kept = _until_released(follower, readable.version.id, self._timed(batches))
         next(kept)
-        return schema.with_metadata({CHECKPOINT: str(readable.version.id), LINEAGE: job.lineage}), kept
+        number, timestamp = str(readable.version.id), str(readable.manifest.timestamp)
+        metadata = {**(schema.metadata or {}), CHECKPOINT: number, LINEAGE: follower.lineage, TIMESTAMP: timestamp}
+        return schema.with_metadata(metadata), kept
 
     def _timed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         until = time.monotonic() + self._scan_timeout_s
@@ -196,16 +182,17 @@ class QueryService:
 
     def _changes(self, request: Changes) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         job = self.job(request.job)
+        job.check_newest(request.seen_in)
         follower, reads = job.reading()
         # A number of another lineage says nothing about this one.
-        since = request.since if request.seen_in in ("", job.lineage) else None
+        since = request.since if request.seen_in in ("", follower.lineage) else None
         if since is not None:
             follower.at(at_least=since + 1, deadline=time.monotonic() + request.deadline_ms / 1000)
-        found = reads.changes(request.state, since, request.checkpoint)
+        found = reads.changes(request.state, since, request.checkpoint, request.blocks)
         state = reads.state(follower.at(), request.state).state
         metadata = {
             CHECKPOINT: str(found.checkpoint),
-            LINEAGE: job.lineage,
+            LINEAGE: follower.lineage,
             RESET: str(int(found.reset)),
             KIND: state.kind,
             TYPE: state.type,
@@ -214,9 +201,15 @@ class QueryService:
         return _CHANGES.with_metadata(metadata), self._timed(batches)
 
 
-def _readable(job: FollowedJob, follower: Follower, request: ReadRequest) -> Readable:
+def _readable(follower: Follower, request: ReadRequest) -> Readable:
+    if request.lineage not in ("", follower.lineage):
+        raise CheckpointGone(
+            f"Checkpoint {request.checkpoint} belongs to a former run of the job, before it started from a savepoint "
+            f"or from scratch.",
+            fix="Read the newest checkpoint, or pin it.",
+        )
     deadline = time.monotonic() + request.deadline_ms / 1000
-    return follower.at(request.checkpoint, request.least_in(job.lineage), deadline)
+    return follower.at(request.checkpoint, request.least_in(follower.lineage), deadline)
 
 
 def _until_released(follower: Follower, number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:

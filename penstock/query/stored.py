@@ -28,6 +28,8 @@ Parts = list[tuple[bytes, bytes]]
 """Map keys and values, all encoded. The map key is empty for other kinds; a list has one part per element."""
 
 _first = itemgetter(0)
+_PORTION = 4096
+"""Entries of a map to read at a time at most."""
 VALUES = ("value", "reducing", "aggregating")
 """The kinds with one value per key."""
 
@@ -87,20 +89,69 @@ class StoredState:
         ranges = [start + number.to_bytes(4, "big") for number in self.ids]
         return self._grouped(self._visible(replica, group, ranges))
 
-    def visible(self, replica: BlockReplica, group: int) -> GroupChanges:
-        """Return the entries of a key group in their stored form, without those that have expired."""
+    def visible(self, replica: BlockReplica, group: int, keys: list[bytes] | None = None) -> GroupChanges:
+        """Return the entries of a key group in their stored form, without those that have expired.
+
+        `keys`: the keys whose entries to return; None for all.
+        """
         start = group.to_bytes(2, "big")
-        found = [
-            entry
+        prefixes = [
+            prefix
             for number in sorted(self.ids)
-            for entry in self._entries(replica, group, start + number.to_bytes(4, "big"))
+            for prefix in (
+                [start + number.to_bytes(4, "big")]
+                if keys is None
+                else sorted(entry_prefix(group, number, key) for key in keys)
+            )
         ]
+        found = [entry for prefix in prefixes for entry in self._entries(replica, group, prefix)]
         return GroupChanges(group, [], [*found])
+
+    def map_entries(
+        self, follower: Follower, key: bytes, start: bytes, end: bytes | None, portion: int
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the stored map keys in a range, with their values, in the order of the bytes.
+
+        `portion`: how many to read at a time. For a state that does not belong to windows.
+        """
+        group = self.group_of(key)
+        replica = follower.replica(self.state.uid, group, self.state.max_parallelism)
+        streams = []
+        for number in self.ids:
+            prefix = entry_prefix(group, number, key)
+            stop = prefix_end(prefix) if end is None else prefix + end
+            streams.append(self._portions(replica, group, prefix + start, stop, portion))
+        entries, skipped = streams[0], len(entry_prefix(group, self.ids[0], key))
+        if self.form is not None:
+            timed, form = self.ids[1].to_bytes(4, "big"), self.form
+            stamped = ((full[:2] + timed + full[6:], with_time(data, form)) for full, data in streams[0])
+            entries = merge(streams[1], stamped, key=_first)
+        for full, data in entries:
+            yield full[skipped:], self._current(data)
+
+    def _portions(
+        self, replica: BlockReplica, group: int, start: bytes, end: bytes | None, portion: int
+    ) -> Iterator[Entry]:
+        """Yield the entries of a range that have not expired."""
+        while True:
+            found = replica.first(self.number, group, start, end, portion)
+            yield from self._unexpired(group, found)
+            if len(found) < portion:
+                return
+            start = found[-1][0] + b"\0"
+            portion = min(4 * portion, _PORTION)
+
+    @property
+    def scoped(self) -> bool:
+        """Whether the state can belong to windows."""
+        return self._scoped
 
     def _entries(self, replica: BlockReplica, group: int, prefix: bytes) -> list[Entry]:
         end = prefix_end(prefix)
         assert end is not None
-        entries = replica.between(self.number, group, prefix, end)
+        return self._unexpired(group, replica.between(self.number, group, prefix, end))
+
+    def _unexpired(self, group: int, entries: list[Entry]) -> list[Entry]:
         if not entries or self.form is None:
             return entries
         left = self._expiry.rest(GroupChanges(group, [], [*entries])).entries

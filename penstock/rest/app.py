@@ -14,6 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from penstock.cluster.gateway import Gateway
 from penstock.errors import PenstockError
+from penstock.query.errors import QueryError
 from penstock.rest import (
     agent_endpoints,
     command_endpoints,
@@ -24,6 +25,7 @@ from penstock.rest import (
     resource_requirements,
     savepoints,
     service_facts,
+    state_endpoints,
 )
 from penstock.rest.access import AccessControl, AccessRules
 from penstock.rest.agent_endpoints import AGENT_ENDPOINTS
@@ -40,6 +42,8 @@ from penstock.rest.views import VIEWS
 
 _log = logging.getLogger(__name__)
 
+ERROR_HEADER = "x-penstock-error"
+"""Holds the code of an error of queryable state."""
 _HEADERS = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
 _RAW_HEADERS = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
 
@@ -90,6 +94,11 @@ _HANDLERS: Mapping[tuple[str, str], Handler] = {
     ("GET", "/penstock/v1/jobs/:jobid/logs"): log_files.job_logs,
     ("GET", "/penstock/v1/jobs/:jobid/logs/:name"): log_files.job_log_by_name,
     ("GET", "/penstock/v1/events"): own_endpoints.events,
+    ("GET", "/penstock/v1/jobs/:jobid/states"): state_endpoints.states,
+    ("GET", "/penstock/v1/jobs/:jobid/states/:state"): state_endpoints.schema,
+    ("GET", "/penstock/v1/jobs/:jobid/states/:state/rows"): state_endpoints.rows,
+    ("GET", "/penstock/v1/jobs/:jobid/states/:state/value"): state_endpoints.value,
+    ("GET", "/penstock/v1/jobs/:jobid/states/:state/entries"): state_endpoints.entries,
     ("GET", "/penstock/v1/cluster"): command_endpoints.cluster,
     ("POST", "/penstock/v1/drain"): command_endpoints.drain,
     ("GET", "/penstock/v1/jobs"): command_endpoints.jobs,
@@ -200,6 +209,9 @@ class Application:
         else:
             _log.error("A request failed.", exc_info=error)
             status, text = HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error. The log of the service has the details."
+        if isinstance(error, QueryError):
+            # Several of these errors share a status.
+            headers[ERROR_HEADER] = error.code
         if isinstance(error, TooLarge):
             # The rest of the body is not read.
             headers["connection"] = "close"

@@ -73,4 +73,5 @@ def _line(service: Service, job: JobSnapshot) -> JobLine:
         # Sources have one task per partition, so their number is not chosen.
         parallelism={vertex.uid: vertex.parallelism for vertex in job.vertices if vertex.level > 0},
         reason=service.masking.text(job.reason),
+        checkpoints=service.masking.text(job.checkpointing.storage),
     )

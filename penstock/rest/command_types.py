@@ -41,6 +41,8 @@ class JobLine(msgspec.Struct, kw_only=True, frozen=True):
     parallelism: dict[str, int]
     reason: str
     """Why the job failed or waits."""
+    checkpoints: str = ""
+    """Location of the checkpoints; empty if they are in the memory of the driver."""
 
 
 class RescaleRequest(msgspec.Struct, kw_only=True, frozen=True):

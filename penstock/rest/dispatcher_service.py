@@ -14,7 +14,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -29,11 +29,16 @@ from penstock.common.console import SECRETS
 from penstock.common.error_format import short_form
 from penstock.common.options.service import HA_QUORUM, HA_TYPE, LOG_FILES, LOG_SIZE, REST_ADDRESS, REST_TLS_CA
 from penstock.common.private_file import replace_private
+from penstock.control.metrics_endpoint import serve_metrics
+from penstock.driver.job_snapshot import JobSnapshot
 from penstock.errors import PenstockError
 from penstock.rest.agents import HttpAgents
 from penstock.rest.assembly import AddPage, rest_server
 from penstock.rest.server import raise_descriptor_limit
 from penstock.rest.token_file import cluster_token
+
+_SNAPSHOTS_S = 5.0
+"""How long the endpoint for Prometheus waits for the event loop."""
 
 _logger = logging.getLogger("penstock")
 
@@ -85,6 +90,13 @@ async def _serve(
     host = _advertised(settings, server.host)
     url = f"{'https' if server.tls else 'http'}://{host}:{server.port}"
     _warn_if_out_of_reach(settings, host, url)
+
+    async def jobs() -> Sequence[JobSnapshot]:
+        return dispatcher.jobs()
+
+    stop_metrics = serve_metrics(
+        settings, lambda: asyncio.run_coroutine_threadsafe(jobs(), loop).result(_SNAPSHOTS_S), "all jobs"
+    )
     await dispatcher.start(url)
     # All modules are loaded. Without this, a full collection looks at their objects each time, which takes 60 ms.
     gc.collect()
@@ -99,6 +111,7 @@ async def _serve(
         _logger.info("Dispatcher %s stops. Jobs keep running.", dispatcher.name)
     finally:
         directory.address.unlink(missing_ok=True)
+        await asyncio.to_thread(stop_metrics)
         server.stop()
         await serving
         await dispatcher.close()

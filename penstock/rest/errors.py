@@ -16,6 +16,7 @@ from penstock.common.program_files import BadProgram
 from penstock.control.client import JobNotFound, NoAnswer, RefusedByJob
 from penstock.driver.operations import BeingStopped
 from penstock.errors import PenstockError
+from penstock.query import errors as query
 from penstock.rest.masking import Masking
 from penstock.rest.views import BadQuery, NotFound
 from penstock.savepoint.format import SavepointError
@@ -52,6 +53,20 @@ _STATUS: tuple[tuple[type[Exception], HTTPStatus], ...] = (
     (BeingStopped, HTTPStatus.CONFLICT),
     (RefusedByJob, HTTPStatus.CONFLICT),
     (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (query.UnknownJob, HTTPStatus.NOT_FOUND),
+    (query.UnknownQueryableState, HTTPStatus.NOT_FOUND),
+    (query.UnknownKey, HTTPStatus.NOT_FOUND),
+    (query.WrongKeyType, HTTPStatus.BAD_REQUEST),
+    (query.WrongKind, HTTPStatus.BAD_REQUEST),
+    (query.BadRequest, HTTPStatus.BAD_REQUEST),
+    (query.ResultTooLarge, HTTPStatus.BAD_REQUEST),
+    (query.CheckpointNotReached, HTTPStatus.CONFLICT),
+    (query.NotEnabled, HTTPStatus.CONFLICT),
+    (query.CheckpointGone, HTTPStatus.GONE),
+    (query.TooManyReads, HTTPStatus.TOO_MANY_REQUESTS),
+    (query.NotAllowed, HTTPStatus.BAD_GATEWAY),
+    (query.NotServed, HTTPStatus.SERVICE_UNAVAILABLE),
+    (query.Unreachable, HTTPStatus.SERVICE_UNAVAILABLE),
     (NotLeading, HTTPStatus.SERVICE_UNAVAILABLE),
     (Timeout, HTTPStatus.SERVICE_UNAVAILABLE),
     (NoAnswer, HTTPStatus.SERVICE_UNAVAILABLE),

@@ -15,7 +15,7 @@ _OF_FLINK = (
     *_OF_A_CLUSTER,
     *SERVICE_PREFIXES,
     *("akka.", "blob.", "classloader.", "env.", "historyserver.", "internal.", "job.autoscaler.", "jobstore."),
-    *("metrics.", "pekko.", "security."),
+    *("pekko.", "security."),
 )
 _OF_FLINKS_CLIENT = frozenset(
     {
@@ -59,6 +59,6 @@ def _without_those_of_flink(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _is_of_flink(key: str) -> bool:
-    if key.startswith(SERVICE_PREFIXES) or key in _OF_FLINKS_CLIENT:
+    if key.startswith((*SERVICE_PREFIXES, "metrics.")) or key in _OF_FLINKS_CLIENT:
         return True
     return key.startswith(_OF_FLINK) and key not in OPTIONS

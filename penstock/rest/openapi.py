@@ -18,8 +18,11 @@ _ERRORS = {
     "403": "The request comes from a foreign page, or a setting forbids it.",
     "404": "The path names an object that does not exist.",
     "409": "The state of the job does not permit the request.",
+    "410": "The checkpoint can no longer be read.",
     "413": "The body is too large.",
+    "429": "Too many reads of state are running.",
     "500": "An error of the service.",
+    "502": "The service has not the token of the state server.",
     "503": "The service or a JobManager cannot answer now.",
 }
 

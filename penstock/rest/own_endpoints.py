@@ -14,13 +14,14 @@ from starlette.responses import Response, StreamingResponse
 from penstock.cluster.gateway import Event
 from penstock.common.json_text import to_json
 from penstock.driver.job_snapshot import JobSnapshot
+from penstock.driver.prometheus import MEDIA_TYPE, exposition
 from penstock.rest import contract
 from penstock.rest.command_endpoints import COMMAND_ENDPOINTS
 from penstock.rest.endpoints import Endpoint, Nothing
 from penstock.rest.errors import BadRequest
-from penstock.rest.prometheus import MEDIA_TYPE, exposition
 from penstock.rest.savepoints import DifferenceDescription, DiffRequest, InspectRequest, SavepointDescription
 from penstock.rest.service import Service
+from penstock.rest.state_endpoints import STATE_ENDPOINTS
 
 _KEEP_ALIVE_S = 10.0
 _WAKE_S = 0.5
@@ -48,6 +49,7 @@ OWN_ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/penstock/v1/jobs/:jobid/logs", contract.LogListInfo),
     Endpoint("GET", "/penstock/v1/openapi.json", Any),
     *COMMAND_ENDPOINTS,
+    *STATE_ENDPOINTS,
 )
 TEXT_ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/metrics", TEXT),

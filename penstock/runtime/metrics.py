@@ -16,6 +16,7 @@ import msgspec
 from penstock.common.names import check_name
 from penstock.errors import PenstockError
 from penstock.runtime.failures import Blamed, Party
+from penstock.runtime.key_sample import HeavyKey
 
 Number = int | float
 
@@ -240,10 +241,16 @@ class TaskMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc
     started_at: int = 0
     """When the task began, in milliseconds by its host's clock."""
     snapshot_ms: float = 0.0
-    """Time to write its state at the end of the epoch."""
+    """Time to write its state at the end of the epoch, with the upload."""
     place: WorkerPlace = NOWHERE
     dead_letters: int = 0
     """Records that a source could not read; they count as records too."""
+    heavy_keys: list[HeavyKey] = []
+    """The keys with the largest share of the records, in a task with keyed state."""
+    align_ms: int = 0
+    """Time to receive the buffers of all channels, up to their barriers."""
+    upload_ms: int = 0
+    """The part of `snapshot_ms` that the checkpoint storage took."""
 
 
 encode_metrics = msgspec.msgpack.Encoder().encode

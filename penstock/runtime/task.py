@@ -26,6 +26,7 @@ from penstock.runtime.event_time import (
 from penstock.runtime.exchange import Exchange, Records
 from penstock.runtime.failures import describe_failure, party_of
 from penstock.runtime.inbox import Inbox, UpstreamFailed
+from penstock.runtime.key_sample import KeySample
 from penstock.runtime.metrics import TaskMetrics, encode_metrics
 from penstock.runtime.moment import OfSplit
 from penstock.runtime.outbox import Outbox
@@ -70,12 +71,16 @@ class Task:
         self._inflow: Inflow | None = None
         self._bytes_in = 0
         self._dead_letters = 0
+        self._keys = KeySample()
+        self._started_at = 0
+        self._align_ms = 0.0
         self._source_time = SourceTime(run)
         self.failed = False
 
     def over_rows(self, epoch: TaskEpoch, rows: Iterable[ExchangeRow]) -> Iterator[ExchangeRow]:
         """Run the epoch of a chain behind an exchange."""
         run = self._run
+        self._started_at, began = now_ms(), time.perf_counter()
         inbox = Inbox(epoch.number, run.expected_channels())
         try:
             for row in rows:
@@ -93,6 +98,7 @@ class Task:
             except UpstreamFailed:
                 yield from self._give_up(epoch)
                 return
+            self._align_ms = (time.perf_counter() - began) * 1000
             target = run.chain.first_target + self._producer
             read = self._read_timed if run.graph.timed else self._read
             yield from self._run_epoch(
@@ -107,6 +113,7 @@ class Task:
         """Run the epoch of a source's chain, whose records come from Spark in batches."""
         run = self._run
         moment = run.moment
+        self._started_at = now_ms()
 
         def feed(roots: list[Callable[[Records], None]]) -> Iterator[int]:
             moment.channel = ""
@@ -154,6 +161,8 @@ class Task:
                 self._feed_segment(channel, event, values[start:end], stamps[start:end], start)
             if run.overlay is not None:
                 run.overlay.grown(len(event.values), len(values))
+            if event.keys is not None:
+                self._keys.add(event.keys)
             inbox.count(channel, len(values))
             yield len(values)
 
@@ -181,6 +190,7 @@ class Task:
             if overlay is not None and buffer.keys is not None:
                 run.operators[0].process_keyed(overlay, buffer.keys, values, run.port(channel))
                 overlay.grown(len(buffer.values), len(values))
+                self._keys.add(buffer.keys)
             elif run.port(channel):
                 for value in values:
                     run.operators[0].process_second(value)
@@ -231,7 +241,6 @@ class Task:
         run, out = self._run, self._out
         replicas = None
         records = 0
-        started_at = now_ms()
         exchanges = self._exchanges = run.exchanges(self._producer, out)
         run.moment.begin_epoch(epoch.timestamp)
         try:
@@ -306,8 +315,10 @@ class Task:
             measured,
             acknowledged_at=now_ms(),
             busy_ms=busy_ms,
-            started_at=started_at,
+            started_at=self._started_at,
             snapshot_ms=snapshot_ms,
+            align_ms=round(self._align_ms),
+            upload_ms=round(epoch.state.upload_ms) if run.stateful else 0,
         )
         epoch.metrics(encode_metrics(measured))
         yield self._to_driver(REPORT, encode_report(report))
@@ -335,6 +346,7 @@ class Task:
             bytes_in=self._bytes_in,
             place=epoch.place,
             dead_letters=self._dead_letters,
+            heavy_keys=self._keys.heaviest(run.chain.max_parallelism),
         )
 
     def _tell_place(self, epoch: TaskEpoch, records: int) -> None:

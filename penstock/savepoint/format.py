@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from penstock.checkpoint.bases import SAVED_STATE
 from penstock.checkpoint.lineages import SharedStorage
-from penstock.checkpoint.manifest import OperatorSnapshot, digest_of
+from penstock.checkpoint.manifest import OperatorSnapshot, StateAddress, digest_of
 from penstock.errors import PenstockError
 from penstock.runtime.event_time import OperatorTime
 from penstock.savepoint.positions import Positions
@@ -173,6 +173,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     positions: Positions
     times: dict[str, OperatorTime]
     """Event time by operator uid."""
+    queryable: dict[str, StateAddress] = {}
+    """The queryable states by name. Empty in savepoints of early versions."""
 
     @property
     def size(self) -> int:

@@ -82,12 +82,19 @@ def lineage_from_savepoint(
 
 
 def restore_savepoint(
-    storage: Storage, graph: PhysicalGraph, sources: list[str], lineage: str, token: str, settings: RestoreSettings
+    storage: Storage,
+    graph: PhysicalGraph,
+    sources: list[str],
+    lineage: str,
+    token: str,
+    settings: RestoreSettings,
+    queryable: bool = False,
 ) -> None:
     """Publish the first manifest of a lineage, built from a savepoint. Does nothing if the lineage has a manifest.
 
     Call before `EpochDriver.recover`, which resumes from it. `sources`: the source uid for each line of Spark's
-    offsets in the program's plan. If the driver dies in here, the next one starts over.
+    offsets in the program's plan. If the driver dies in here, the next one starts over. `queryable`: whether states can
+    be read from outside the job; those of the savepoint can be read at once.
     """
     if latest(storage) is not None:
         return
@@ -100,6 +107,7 @@ def restore_savepoint(
     number = metadata.checkpoint
     uids = graph.chains_by_uid().keys()
     source_uids = {chain.source_uid for chain in graph.sources()}
+    operators = {uid: each.snapshot for uid, each in metadata.operators.items() if uid in uids and each.has_state}
     manifest = Manifest(
         format=FORMAT,
         lineage=lineage,
@@ -109,7 +117,7 @@ def restore_savepoint(
         token=token,
         timestamp=metadata.clock,
         ended=False,
-        operators={uid: each.snapshot for uid, each in metadata.operators.items() if uid in uids and each.has_state},
+        operators=operators,
         committables=[],
         records={uid: source.records for uid, source in metadata.sources.items() if uid in source_uids},
         spark_log=log,
@@ -120,6 +128,8 @@ def restore_savepoint(
         sources=sources,
         claimed=(metadata.id, savepoint.where) if settings.claim_mode is RecoveryClaimMode.CLAIM else None,
         blocks={uid: each.all_blocks for uid, each in metadata.operators.items() if uid in uids and each.keyed},
+        # The first epoch replaces these names by those that the program declares.
+        queryable={name: at for name, at in metadata.queryable.items() if queryable and at.uid in operators},
     )
     publish_as_owner(storage, manifest, begun=True)
 

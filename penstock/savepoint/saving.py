@@ -119,6 +119,7 @@ def _metadata(
         },
         positions=positions,
         times=manifest.times,
+        queryable={name: address for name, address in manifest.queryable.items() if address.uid in snapshots},
     )
 
 

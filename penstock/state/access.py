@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from penstock.state.blocks import Blocks
 from penstock.state.engines.base import Engine
@@ -42,6 +44,8 @@ class StateAccess:
     """Memory budget for a task's keyed state; the overlay spills to disk above it."""
     blocks: Mapping[str, Blocks] = field(default_factory=dict)
     """The blocks of keyed operators in this epoch, by uid."""
+    upload_ms: float = field(default=0.0, init=False)
+    """Time that the storage took to make changes durable."""
 
     def replicas(self, uid: str) -> Replicas:
         """Return the replicas of an operator's blocks at this point in history."""
@@ -68,7 +72,7 @@ class StateAccess:
             if self.storage is None or written.size <= self.inline_bytes:
                 inline = file.read()
             else:
-                self.storage.write_file(name, file)
+                self._upload(partial(self.storage.write_file, name, file))
             return WrittenDelta(name, written.size, written.entries, numbers, inline)
 
     def _written(self, epoch: int, changes: list[GroupChanges], blocks: Blocks) -> WrittenDelta:
@@ -78,8 +82,13 @@ class StateAccess:
         name = delta_name(epoch, content_name(data))
         if self.storage is None or len(data) <= self.inline_bytes:
             return WrittenDelta(name, len(data), entries, numbers, data)
-        self.storage.write(name, data)
+        self._upload(partial(self.storage.write, name, data))
         return WrittenDelta(name, len(data), entries, numbers, None)
+
+    def _upload(self, write: Callable[[], None]) -> None:
+        began = time.perf_counter()
+        write()
+        self.upload_ms += (time.perf_counter() - began) * 1000
 
 
 def delta_name(epoch: int, digest: str) -> str:

@@ -149,14 +149,15 @@ class KeyedContent:
         found: list[Entry] = []
         if block in self._source.blocks():
             for _, entries in self.entries(block, range(group, group + 1)):
-                found += [entry for entry in entries if self._key_of(entry[0]) == data]
+                found += [entry for entry in entries if self.key_of(entry[0]) == data]
         return self._batch(found, block, group).to_pylist() if found else []
 
     def batch(self, entries: list[Entry]) -> pa.RecordBatch:
         """Convert entries returned by `entries` to rows."""
         return self._batch(entries, 0, None)
 
-    def _key_of(self, full: bytes) -> bytes:
+    def key_of(self, full: bytes) -> bytes:
+        """Return the stored bytes of the key of an entry."""
         return timer_of(full)[1] if self.timers else parts_of(full)[0]
 
     def _batch(self, entries: list[Entry], part: int, group: int | None) -> pa.RecordBatch:
@@ -171,7 +172,7 @@ class KeyedContent:
     def _check_keys(self, entries: list[Entry], error: Exception) -> None:
         """Raise MixedKeys if the failure is due to keys that do not fit into one column."""
         try:
-            found = key_shape(decode_key(self._key_of(full)) for full, _ in entries)
+            found = key_shape(decode_key(self.key_of(full)) for full, _ in entries)
         except Exception:  # not valid keys
             return
         if self.key.kind != TEXT.kind and (found.kind, found.names) != (self.key.kind, self.key.names):
@@ -192,7 +193,7 @@ class KeyedContent:
                 try:
                     if not keys and not self.timers:
                         windowed = is_windowed(self._name, self.type.kind, parts_of(entries[0][0])[1])
-                    keys += [decode_key(self._key_of(full)) for full, _ in islice(entries, _SAMPLE)]
+                    keys += [decode_key(self.key_of(full)) for full, _ in islice(entries, _SAMPLE)]
                 except Exception as error:
                     raise self._unreadable(part, group, error) from error
                 break

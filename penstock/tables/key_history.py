@@ -89,13 +89,18 @@ def when(snapshot: Snapshot) -> tuple[int, int]:
 def value_of(table: StateTable, rows: list[dict[str, Any]]) -> Any:
     """Combine a key's rows: a value for value state, a list, (map key, value) pairs; otherwise the rows themselves."""
     content = table.content
+    plain = isinstance(content, KeyedContent) and not content.windowed and not content.timers
+    return combined(content.type.kind if plain and isinstance(content, KeyedContent) else "", rows)
+
+
+def combined(kind: str, rows: list[dict[str, Any]]) -> Any:
+    """Combine the rows of a key of this kind of state; an empty kind stands for states of windows and others."""
     if not rows:
         return None
-    if isinstance(content, KeyedContent) and not content.windowed and not content.timers:
-        if content.type.kind == "list":
-            return [row["value"] for row in rows]
-        if content.type.kind == "map":
-            return [(row["map_key"], row["value"]) for row in rows]
-        if content.type.kind != "timeline":
-            return rows[0]["value"]
+    if kind == "list":
+        return [row["value"] for row in rows]
+    if kind == "map":
+        return [(row["map_key"], row["value"]) for row in rows]
+    if kind in ("value", "reducing", "aggregating"):
+        return rows[0]["value"]
     return [{name: value for name, value in row.items() if name != "key"} for row in rows]

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pyarrow as pa
 
 from penstock.common.row import Row, names_of
@@ -77,6 +78,27 @@ class KeyShape:
         """Parse a key typed on a command line."""
         read = _TYPED.get(self.kind)
         return text if read is None else read(text)
+
+    def text(self) -> str:
+        """Return a form from which `shape_from_text` makes the same shape."""
+        return msgspec.json.encode(self._plain()).decode()
+
+    def _plain(self) -> list[Any]:
+        return [self.kind, self.names, [part._plain() for part in self.parts], self.nullable]
+
+
+def shape_from_text(text: str | bytes) -> KeyShape:
+    """Return the shape whose `text` this is."""
+    return _from_plain(msgspec.json.decode(text))
+
+
+def _from_plain(plain: list[Any]) -> KeyShape:
+    kind, names, parts, nullable = plain[0], tuple(plain[1]), tuple(map(_from_plain, plain[2])), plain[3]
+    if parts:
+        arrow = pa.struct([(name, part.arrow) for name, part in zip(names, parts, strict=True)])
+    else:
+        arrow = _KINDS[kind][0] if kind in _KINDS else pa.string()
+    return KeyShape(kind, arrow, names, parts, nullable)
 
 
 _Convert = Callable[[Any], Any]
@@ -186,4 +208,4 @@ def canonical(key: Any) -> bytes:
         raise PenstockError(f"{error.statement()}.", fix=error.fix) from None
 
 
-__all__ = ["TEXT", "KeyShape", "MixedKeys", "canonical", "decode_key", "key_shape"]
+__all__ = ["TEXT", "KeyShape", "MixedKeys", "canonical", "decode_key", "key_shape", "shape_from_text"]

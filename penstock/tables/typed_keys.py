@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import PenstockError
@@ -18,11 +19,16 @@ def key_from_text(table: StateTable, text: str) -> Any:
     content = table.content
     if not isinstance(content, KeyedContent):
         return text
+    return typed_key(content.key, table.info.name, text)
+
+
+def typed_key(shape: KeyShape, state: str, text: str) -> Any:
+    """Parse a key of this shape. Raises PenstockError."""
     try:
-        return _typed(content.key, text)
+        return _typed(shape, text)
     except (ValueError, KeyError, ArithmeticError) as error:
         raise PenstockError(
-            f"The keys of state '{table.info.name}' are of type {content.key.kind}, but '{text}' is not: {error}.",
+            f"The keys of state '{state}' are of type {shape.kind}, but '{text}' is not: {error}.",
             fix="Write a key of several fields as a JSON list: '[\"a\", 1]'.",
         ) from None
 
@@ -40,10 +46,10 @@ def _typed(shape: KeyShape, text: str) -> Any:
     return shape.to_key(fields)
 
 
-def key_in(directory: str, uid: str, state: str, text: str) -> Any:
+def key_in(directory: str, uid: str, state: str, text: str, store_options: Mapping[str, Any] | None = None) -> Any:
     """Parse a key as the type in the first snapshot that has keys in this state."""
     missing: NoSuchState | None = None
-    for snapshot in snapshots_in(directory):
+    for snapshot in snapshots_in(directory, store_options):
         try:
             table = snapshot.state(uid, state)
         except NoSuchState as error:

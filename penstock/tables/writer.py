@@ -16,7 +16,7 @@ import pyarrow as pa
 import penstock
 from penstock.checkpoint.bases import SAVED_STATE
 from penstock.checkpoint.lineages import SharedStorage
-from penstock.checkpoint.manifest import OperatorSnapshot
+from penstock.checkpoint.manifest import OperatorSnapshot, StateAddress
 from penstock.common.wall_clock import now_ms
 from penstock.errors import PenstockError
 from penstock.savepoint.format import (
@@ -313,6 +313,11 @@ class SavepointWriter:
                 lines={self._now(uid): lines for uid, lines in base.positions.lines.items()},
             ),
             times={self._now(uid): each for uid, each in base.times.items() if uid not in gone},
+            queryable={
+                name: StateAddress(uid=self._now(at.uid), state=at.state)
+                for name, at in base.queryable.items()
+                if self._now(at.uid) in self._kept
+            },
         )
 
 

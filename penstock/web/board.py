@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from penstock.cluster.gateway import NotLeading, RunRequest, StoredProgram
 from penstock.common.options.service import WEB_CANCEL, WEB_STATE, WEB_SUBMIT
 from penstock.common.wall_clock import now_ms
@@ -26,6 +28,7 @@ from penstock.web.observation import Watches
 from penstock.web.overview import overview
 
 _POLL_S = 0.5
+_READERS = 2
 
 
 @dataclass
@@ -35,6 +38,10 @@ class Board:
     service: Service
     audit: AuditLog
     watches: Watches = field(default_factory=Watches)
+    readers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_READERS))
+    """Bounds the reads of state: each takes a thread, and up to a key group of memory."""
+    disposed: set[str] = field(default_factory=set)
+    """Savepoints that were deleted here; jobs still list them."""
     _overview: Markup = field(default=Markup(""), init=False)
     _overview_until: float = field(default=0.0, init=False)
 
@@ -57,7 +64,7 @@ class Board:
 
     def jobs(self) -> list[JobSnapshot]:
         """Return the current snapshots of all jobs."""
-        jobs = [*self.service.gateway.jobs()]
+        jobs = [self._shown(job) for job in self.service.gateway.jobs()]
         self.watches.observe(jobs)
         return jobs
 
@@ -71,9 +78,13 @@ class Board:
 
     def job(self, job_id: str) -> JobSnapshot:
         """Return the current snapshot of a job. Raises UnknownJob."""
-        job = self.service.gateway.job(job_id)
+        job = self._shown(self.service.gateway.job(job_id))
         self.watches.keep(job)
         return job
+
+    def _shown(self, job: JobSnapshot) -> JobSnapshot:
+        """Return a job without its keys if the page shows no state."""
+        return job if self.shows_state else without_keys(job)
 
     async def watch(self) -> None:
         """Observe the jobs while no page is open: problems and charts need the past."""
@@ -95,6 +106,16 @@ class Board:
                 return found
             await asyncio.sleep(_POLL_S)
 
+    async def dispose(self, path: str) -> Operation:
+        """Delete a savepoint, and wait until it is gone."""
+        trigger_id = await self.service.gateway.dispose_savepoint(location("savepoint path", path))
+        self._record("Dispose", "")
+        while not (found := await self.service.gateway.operation("", trigger_id)).done:
+            await asyncio.sleep(_POLL_S)
+        if not found.failure_kind:
+            self.disposed.add(path)
+        return found
+
     async def cancel(self, job_id: str) -> None:
         """Cancel a job. Raises Forbidden, UnknownJob, Conflict."""
         if not self.service.cancel:
@@ -114,8 +135,20 @@ class Board:
         self._record("Upload", "")
         return stored
 
+    async def programs(self) -> list[StoredProgram]:
+        """Return the programs that were uploaded, newest first."""
+        return sorted(await self.service.gateway.programs(), key=lambda each: -each.uploaded_ms)
+
     async def submit(
-        self, program: str, arguments: str, settings: str, savepoint: str, *, dry_run: bool = False
+        self,
+        program: str,
+        arguments: str,
+        settings: str,
+        savepoint: str,
+        *,
+        claim_mode: str = "",
+        skip_missing: bool = False,
+        dry_run: bool = False,
     ) -> str:
         """Run a stored program and return the id of its job; with `dry_run` only compare it with the savepoint.
 
@@ -130,6 +163,8 @@ class Board:
             arguments=split_arguments(arguments),
             configuration=settings_of_job(parsed_settings(settings)),
             savepoint=location("savepoint path", savepoint) if savepoint else "",
+            claim_mode=claim_mode if savepoint else "",
+            allow_non_restored_state=skip_missing,
         )
         if dry_run:
             return await self.service.gateway.dry_run(request)
@@ -143,6 +178,19 @@ class Board:
 
     def _record(self, action: str, job_id: str) -> None:
         self.audit.write(None, f"page: {action.lower()}", job_id, 202)
+
+
+def without_keys(job: JobSnapshot) -> JobSnapshot:
+    """Return a job whose heaviest keys are known by their key group only."""
+    vertices = []
+    for vertex in job.vertices:
+        if any(each.heaviest for each in vertex.subtasks):
+            subtasks = [
+                replace(each, heaviest=[replace(key, key="") for key in each.heaviest]) for each in vertex.subtasks
+            ]
+            vertex = replace(vertex, subtasks=subtasks)
+        vertices.append(vertex)
+    return replace(job, vertices=vertices)
 
 
 def parsed_settings(text: str) -> dict[str, str]:

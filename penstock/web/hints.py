@@ -163,9 +163,10 @@ def skewed(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
         yield Hint(
             "skew",
             "warning",
-            f"Subtask {heaviest} of '{vertex.name}'{of} receives {share(loads[heaviest] / sum(loads))} of the records.",
-            "Look for a key that most records share, such as an empty one. Aggregate before key_by, or add a salt to "
-            "the key.",
+            f"Subtask {heaviest} of '{vertex.name}'{of} receives {share(loads[heaviest] / sum(loads))} of the records."
+            f"{_heaviest_keys(vertex, heaviest, sum(loads))}",
+            "Aggregate before key_by, or add a salt to the key. If the key stands for a missing value, filter such "
+            "records or give each of them another key.",
             "graph",
         )
 
@@ -283,12 +284,34 @@ def _cause(job: JobSnapshot) -> str:
         return job.reason
     last = job.exceptions[-1]
     where = f" in {last.task}" if last.task else ""
-    first_line = last.message.strip().splitlines()[0] if last.message.strip() else ""
-    return f"{last.name}{where}" + (f": {first_line}" if first_line else "")
+    line = _essence(last.message).removeprefix(f"{last.name}: ")
+    return f"{last.name}{where}" + (f": {line}" if line else "")
+
+
+def _essence(message: str) -> str:
+    """Return the first line of a message, or what its last traceback raised."""
+    _, traceback, raised = message.rpartition("Traceback (most recent call last):")
+    lines = [line for line in raised.strip("\n").splitlines() if line.strip()]
+    if traceback:
+        lines = [line for line in lines if not line.startswith(" ")]
+    return lines[0].strip() if lines else ""
 
 
 def _busiest(vertex: VertexSnapshot) -> float:
     return max((each.busy for each in vertex.subtasks), default=0.0)
+
+
+def _heaviest_keys(vertex: VertexSnapshot, subtask: int, rate: float) -> str:
+    """Return a sentence that names the heaviest keys of a subtask, with their shares of all records."""
+    found = vertex.subtasks[subtask]
+    named = [
+        (f"{each.key} in key group {each.group}" if each.key else f"one key in key group {each.group}")
+        + f" (about {share(each.share * found.records_in_rate / rate)})"
+        for each in found.heaviest
+    ]
+    if not named:
+        return ""
+    return f" Its heaviest {'keys are' if len(named) > 1 else 'key is'} {', '.join(named)} of all records."
 
 
 def _has_event_time(job: JobSnapshot) -> bool:
@@ -307,7 +330,8 @@ def _held_back_by(vertex: VertexSnapshot, by_id: dict[str, VertexSnapshot]) -> s
     lowest = [number for number, each in enumerate(vertex.subtasks) if _order(each.watermark) == _lowest(vertex)]
     subtask = f"subtask {lowest[0]} of " if lowest and len(vertex.subtasks) > 1 else ""
     value = "has no watermark" if _lowest(vertex) == float("-inf") else f"is at {utc(_lowest(vertex))}"
-    return f"{subtask}'{vertex.name}', which {value}"
+    same = sum(each.name == vertex.name for each in by_id.values()) > 1
+    return f"{subtask}'{vertex.name}'{f' (uid {vertex.uid!r})' if same else ''}, which {value}"
 
 
 def _order(watermark: int | None) -> float:

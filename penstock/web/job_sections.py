@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from penstock.driver.job_snapshot import CheckpointSnapshot, ExceptionSnapshot, JobSnapshot
 from penstock.rest.views.shared import ENDED
+from penstock.web.checkpoint_timeline import timeline, timeline_legend, whole_ms
+from penstock.web.chosen_metrics import unit_of
 from penstock.web.graph import graph, subtasks
 from penstock.web.hints import hints
 from penstock.web.line_chart import Series, bar_chart, line_chart
 from penstock.web.markup import Child, Markup, job_path, join, moment, table, tag
 from penstock.web.observation import Watch
 from penstock.web.overview import last_checkpoint, problem, state_chip
+from penstock.web.plan_section import plan
 from penstock.web.quantities import NONE, counted, duration, number, rate, size, utc
 
 Section = Callable[[JobSnapshot, Watch], Markup]
@@ -87,6 +89,13 @@ def charts(job: JobSnapshot, watch: Watch) -> Markup:
     )
 
 
+def chosen_chart(title: str, key: str, values: Sequence[tuple[int, Mapping[str, float]]]) -> Markup:
+    """Return the chart of a metric that the viewer chose."""
+    names = sorted({name for _, lines in values for name in lines}, key=lambda name: (len(name), name))
+    lines = [Series(name, [(at, found[name]) for at, found in values if name in found]) for name in names]
+    return line_chart(title, lines, unit_of(key))
+
+
 def _phases(stages_ms: list[float], levels: int, whole: float) -> list[float]:
     if not stages_ms:
         return [0.0] * (levels + 1) + [whole]
@@ -109,14 +118,14 @@ def checkpoints(job: JobSnapshot, watch: Watch) -> Markup:
     )
     restored = found.latest_restored
     head = ["Checkpoint", "Status", "Duration", "Timeline by chain", "Written", "State", "Acknowledged", "Triggered"]
-    longest = max((each.duration_ms for each in found.history[:_TIMELINES]), default=0)
+    longest = max((whole_ms(each) for each in found.history[:_TIMELINES]), default=0)
     names = {vertex.id: vertex.name for vertex in job.vertices}
     rows = [
         [
             f"{'savepoint ' if each.savepoint else ''}{each.id}",
             tag("span", each.status.lower().replace("_", " "), class_=f"chip {_CHECKPOINT[each.status]}"),
             duration(each.duration_ms),
-            _timeline(each, names, longest) if place < _TIMELINES else None,
+            timeline(each, names, longest) if place < _TIMELINES else None,
             size(each.checkpointed_bytes),
             size(each.state_bytes),
             f"{each.acknowledged} of {counted(each.subtasks, 'subtask')}",
@@ -124,14 +133,11 @@ def checkpoints(job: JobSnapshot, watch: Watch) -> Markup:
         ]
         for place, each in enumerate(found.history)
     ]
-    savepoints = [each for each in found.history if each.savepoint and each.path]
     return join(
         tag("p", settings),
         tag("p", counts + (f"; resumed from {restored.id} at {utc(restored.restored_ms)}" if restored else "")),
-        tag("h2", "Savepoints") if savepoints else None,
-        tag("ul", *(tag("li", tag("code", each.path)) for each in savepoints), class_="paths") if savepoints else None,
         tag("h2", "History"),
-        _timeline_legend() if rows else None,
+        timeline_legend() if rows else None,
         table(head, rows, label="Checkpoints", numeric=frozenset({2, 4, 5}))
         if rows
         else tag("p", "No checkpoints yet.", class_="quiet"),
@@ -142,72 +148,12 @@ def checkpoints(job: JobSnapshot, watch: Watch) -> Markup:
 _CHECKPOINT = {"COMPLETED": "good", "FAILED": "bad", "IN_PROGRESS": "wait"}
 
 
-def _timeline_legend() -> Markup:
-    parts = [
-        ("s5", "waiting for the start of the stage"),
-        ("s0", "aligning channels and processing"),
-        ("s1", "writing state"),
-        ("s2", "publishing and committing"),
-    ]
-    return tag("p", *(tag("span", tag("i", class_=f"swatch {style}"), text) for style, text in parts), class_="legend")
-
-
 def _failures(history: list[CheckpointSnapshot]) -> Markup | None:
     failed = [each for each in history if each.failure]
     if not failed:
         return None
     items = [tag("li", f"Checkpoint {each.id}: {each.failure}") for each in failed]
     return join(tag("h2", "Failures"), tag("ul", *items))
-
-
-def _timeline(checkpoint: CheckpointSnapshot, names: dict[str, str], longest: int) -> Markup:
-    """Return one row per chain: waiting for the start, running, and writing its state, on a common scale."""
-    scale = 200 / max(1, longest)
-    # Many chains share the height of eight.
-    step = min(9.0, 72 / max(1, len(checkpoint.tasks)))
-    thick = max(1.0, step - 2)
-    rows = []
-    for place, task in enumerate(checkpoint.tasks):
-        delay = min(task.start_delay.max, task.duration_ms)
-        sync = min(task.sync_duration.max, task.duration_ms - delay)
-        running = task.duration_ms - delay - sync
-        x = 0.0
-        title = (
-            f"{names.get(task.vertex, task.vertex)}: waited {duration(delay)} after the trigger, ran "
-            f"{duration(running)}, wrote its state in {duration(sync)}"
-        )
-        parts = [tag("title", title)]
-        for width, style in ((delay, "s5"), (running, "s0"), (sync, "s1")):
-            place_x, long = f"{x:.1f}", f"{scale * width:.1f}"
-            parts.append(
-                tag(
-                    "rect", x=place_x, y=f"{place * step:.1f}", width=long, height=f"{thick:.1f}", class_=f"bar {style}"
-                )
-            )
-            x += scale * width
-        rows.append(tag("g", *parts))
-    rest = max(0, checkpoint.duration_ms - max((task.duration_ms for task in checkpoint.tasks), default=0))
-    begin = scale * (checkpoint.duration_ms - rest)
-    published = tag(
-        "rect",
-        tag("title", f"Published and committed in {duration(rest)}"),
-        x=f"{begin:.1f}",
-        y=0,
-        width=f"{scale * rest:.1f}",
-        height=max(7, round(step * len(rows)) - 2),
-        class_="bar s2",
-    )
-    height = max(8, round(step * len(rows)))
-    return tag(
-        "svg",
-        *rows,
-        published,
-        width=204,
-        height=height,
-        viewBox=f"0 0 204 {height}",
-        role="img",
-        aria_label="Timeline",
-    )
 
 
 def exceptions(job: JobSnapshot, watch: Watch) -> Markup:
@@ -260,26 +206,6 @@ def configuration(job: JobSnapshot, watch: Watch) -> Markup:
             table(["Parameter", "Value"], rows, label="Parameters"),
         ]
     return join(*parts)
-
-
-def plan(job: JobSnapshot, watch: Watch) -> Markup:
-    """Return the operators as text, and the plan as JSON."""
-    lines = []
-    names = {vertex.id: vertex.name for vertex in job.vertices}
-    for vertex in job.vertices:
-        lines.append(f"{vertex.name}  (parallelism {vertex.parallelism})")
-        lines += [f"    {operator.kind}: {operator.name} [uid {operator.uid}]" for operator in vertex.operators]
-        lines += [f"    reads {names.get(each.vertex, each.vertex)} by {each.strategy}" for each in vertex.inputs]
-    try:
-        written = json.dumps(json.loads(job.plan), indent=2, ensure_ascii=False)
-    except ValueError:
-        written = job.plan
-    return join(
-        tag("h2", "Chains"),
-        tag("pre", "\n".join(lines), tabindex="0"),
-        tag("h2", "JSON"),
-        tag("pre", written, tabindex="0", class_="tall"),
-    )
 
 
 def executors(job: JobSnapshot, watch: Watch) -> Markup:

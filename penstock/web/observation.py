@@ -11,9 +11,12 @@ from typing import NamedTuple
 
 from penstock.driver.job_snapshot import JobSnapshot, VertexSnapshot
 from penstock.runtime.metrics import BACKLOG, DEAD_LETTERS, LATE_RECORDS
+from penstock.web.chosen_metrics import values_of
 
 _KEPT = 240
 """Observations kept for charts: 20 minutes at one every 5 s."""
+_MOST_FOLLOWED = 40
+"""Metrics of a job whose values are kept for charts that viewers chose: about 100 kB each."""
 _LEAST_MS = 1000
 """Snapshots closer to the previous one than this are not kept."""
 
@@ -49,6 +52,8 @@ class Watch:
         """By id of the vertex."""
         self.increased_ms: dict[tuple[str, str], int] = {}
         """When a counter last increased, by vertex id and full name of the metric."""
+        self.followed: dict[str, deque[tuple[int, dict[str, float]]]] = {}
+        """Values of the metrics that viewers chose, with their times, by key. See `chosen_metrics`."""
         self._counts: dict[tuple[str, str], int] = {}
         self._attempt = (0, 0)
 
@@ -76,6 +81,18 @@ class Watch:
         for vertex in job.vertices:
             self._observe_watermark(vertex, job.taken_ms)
             self._observe_counters(vertex, job.taken_ms)
+
+        for key, values in self.followed.items():
+            values.append((job.taken_ms, values_of(job, key)))
+
+    def follow(self, key: str) -> deque[tuple[int, dict[str, float]]]:
+        """Keep the values of a metric from now on, and return those kept so far."""
+        # The one that was asked for last is the last to go.
+        known = self.followed.pop(key, None)
+        self.followed[key] = known if known is not None else deque(maxlen=_KEPT)
+        while len(self.followed) > _MOST_FOLLOWED:
+            del self.followed[next(iter(self.followed))]
+        return self.followed[key]
 
     def _observe_watermark(self, vertex: VertexSnapshot, now: int) -> None:
         watermark = watermark_of(vertex)

@@ -11,16 +11,18 @@ from typing import Any
 from fastapi import Request
 from nicegui import ui
 
-from penstock.cluster.gateway import Conflict
 from penstock.common.wall_clock import now_ms
 from penstock.driver.control_messages import MakeSavepoint, Operable, Rescale, Stop
 from penstock.driver.job_snapshot import JobSnapshot
 from penstock.errors import PenstockError
 from penstock.rest.views.shared import ENDED
 from penstock.web.board import Board
+from penstock.web.chart_page import job_charts
 from penstock.web.job_sections import SECTIONS, heading, navigation, vertex_section
 from penstock.web.log_page import job_logs
 from penstock.web.markup import Markup, join, tag
+from penstock.web.notices import ended, failed, in_progress
+from penstock.web.savepoints import savepoint_list
 from penstock.web.state_page import state_browser
 from penstock.web.submit_page import submit_form
 
@@ -33,8 +35,11 @@ def _board(request: Request) -> Board:
     return board
 
 
-def live(render: Callable[[], Markup], every_s: float) -> None:
-    """Show contents and keep them current. An error is shown in their place, and the next refresh tries again."""
+def live(render: Callable[[], Markup], every_s: float) -> Callable[[], None]:
+    """Show contents and keep them current, and return what refreshes them at once.
+
+    An error is shown in their place, and the next refresh tries again.
+    """
 
     def contents() -> Markup:
         try:
@@ -50,6 +55,7 @@ def live(render: Callable[[], Markup], every_s: float) -> None:
             shown.set_content(new)
 
     ui.timer(every_s, refresh)
+    return refresh
 
 
 def _frame(board: Board, title: str) -> bool:
@@ -81,7 +87,7 @@ def show_overview(request: Request) -> None:
 
 
 @ui.page("/submit", title="Penstock")
-def show_submission(request: Request) -> None:
+def show_submission(request: Request, savepoint: str = "") -> None:
     """Show the form to submit a program."""
     board = _board(request)
     if _frame(board, "Submit a program"):
@@ -89,7 +95,7 @@ def show_submission(request: Request) -> None:
             back = tag("p", tag("a", "All jobs", href="/web/"), class_="crumbs")
             ui.html(join(back, tag("h1", "Submit a program")), sanitize=False).classes("live")
             if board.accepts_programs:
-                submit_form(board)
+                submit_form(board, savepoint)
             else:
                 ui.html(tag("p", "This service accepts no programs.", class_="reason"), sanitize=False)
 
@@ -101,12 +107,12 @@ def show_job(request: Request, job_id: str) -> None:
 
 
 @ui.page("/jobs/{job_id}/{section}", title="Penstock")
-def show_section(request: Request, job_id: str, section: str, vertex: str = "") -> None:
-    """Show a section of a job."""
-    _job_page(request, job_id, section, vertex)
+def show_section(request: Request, job_id: str, section: str, vertex: str = "", moment: str = "") -> None:
+    """Show a section of a job: one chain of the graph, or the state at one moment, if the link names it."""
+    _job_page(request, job_id, section, vertex, moment)
 
 
-def _job_page(request: Request, job_id: str, section: str, vertex: str = "") -> None:
+def _job_page(request: Request, job_id: str, section: str, vertex: str = "", moment: str = "") -> None:
     board = _board(request)
     if not _frame(board, "Job"):
         return
@@ -125,11 +131,16 @@ def _job_page(request: Request, job_id: str, section: str, vertex: str = "") -> 
         extra = ("logs", "state") if board.shows_state else ("logs",)
         ui.html(navigation(job, section, extra), sanitize=False)
         if section == "state" and board.shows_state:
-            state_browser(board, job)
+            state_browser(board, job, moment)
             return
         if section == "logs":
             job_logs(board, job)
             return
+        if section == "charts":
+            job_charts(board, job, lambda render: live(render, board.refresh_s))
+            return
+        if section == "checkpoints":
+            savepoint_list(board, job_id)
         if section not in SECTIONS:
             ui.html(tag("p", f"Section '{section}' does not exist."), sanitize=False)
             return
@@ -184,7 +195,9 @@ def _action(board: Board, job: JobSnapshot, name: str, text: str, asked: Callabl
     with ui.dialog() as dialog, ui.card().classes("ask"):
         ui.label(f"{name}: {job.name}").classes("ask-title")
         ui.label(text)
-        directory = ui.input("Directory (empty: the one that the job is configured with)").props("outlined dense")
+        directory = ui.input("Directory (empty: the one that the job is configured with)").props(
+            "outlined dense stack-label"
+        )
 
         async def go() -> None:
             dialog.close()
@@ -201,7 +214,9 @@ def _rescale(board: Board, job: JobSnapshot) -> None:
             f"The job needs {job.slots.needed} slots now, and {job.slots.available} are available. It continues from "
             "its last checkpoint with the new parallelism."
         )
-        wanted = ui.number("Parallelism", value=max(1, job.parallelism), min=1, precision=0).props("outlined dense")
+        wanted = ui.number("Parallelism", value=max(1, job.parallelism), min=1, precision=0).props(
+            "outlined dense stack-label"
+        )
 
         async def go() -> None:
             dialog.close()
@@ -221,7 +236,7 @@ def _cancel(board: Board, job: JobSnapshot) -> None:
             try:
                 await board.cancel(job.id)
             except PenstockError as error:
-                _failed("Cancel", error)
+                failed("Cancel", error)
             else:
                 ui.notify("The job is being cancelled.")
 
@@ -236,23 +251,12 @@ def _confirm(dialog: Any, name: str, go: Callable[[], Any], *, danger: bool = Fa
 
 
 async def _perform(board: Board, job: JobSnapshot, name: str, asked: Operable) -> None:
-    waiting = ui.notification(f"{name} is in progress.", spinner=True, timeout=None)
+    waiting = in_progress(name)
     try:
         found = await board.perform(job.id, asked)
     except PenstockError as error:
+        failed(name, error)
+        return
+    finally:
         waiting.dismiss()
-        _failed(name, error)
-        return
-    waiting.dismiss()
-    if found.failure_kind:
-        text = board.service.masking.text(f"{found.failure_kind}: {found.failure}")
-        ui.notify(f"{name} failed. {text}", type="negative", timeout=0, close_button="Close", multi_line=True)
-        return
-    where = f" It is in {found.savepoint}" if found.savepoint else ""
-    ui.notify(f"{name} is complete.{where}", type="positive", timeout=0, close_button="Close", multi_line=True)
-
-
-def _failed(name: str, error: PenstockError) -> None:
-    reason = "not possible now" if isinstance(error, Conflict) else "failed"
-    text = f"{name} {reason}. {error.statement()} {error.fix or ''}"
-    ui.notify(text, type="negative", timeout=0, close_button="Close", multi_line=True)
+    ended(board.service.masking, name, found)

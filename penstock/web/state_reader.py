@@ -21,12 +21,14 @@ from penstock.errors import PenstockError
 from penstock.state.key_groups import key_group_of, owner_of
 from penstock.state.storage import MissingObject
 from penstock.tables.checkpoint import Checkpoint, open_snapshot
+from penstock.tables.conditions import condition
 from penstock.tables.contents import KeyedContent
 from penstock.tables.key_history import KeyVersion, history
-from penstock.tables.keys import MixedKeys, canonical
-from penstock.tables.snapshot import Snapshot, StateInfo
+from penstock.tables.keys import KeyShape, MixedKeys, canonical
+from penstock.tables.snapshot import TIMERS, NoSuchState, Snapshot, StateInfo
 from penstock.tables.table import StateTable
 from penstock.tables.typed_keys import key_from_text
+from penstock.web.reading import Reading
 
 T = TypeVar("T")
 
@@ -54,6 +56,18 @@ class Rows(NamedTuple):
     more: bool
     searched: int = 0
     """Rows that a search has read."""
+    limited: bool = False
+    """Whether the search ended at its limit."""
+    source: str = ""
+    """Where the rows are from."""
+
+
+class Examples(NamedTuple):
+    """How the keys of a state are typed."""
+
+    keys: list[str]
+    kind: str
+    """The type of the keys in words; empty for operator state."""
 
 
 class Owner(NamedTuple):
@@ -71,11 +85,17 @@ class FoundKey(NamedTuple):
     rows: list[dict[str, Any]]
     owner: Owner | None
     """None for operator state."""
+    timers: list[dict[str, Any]] = []
+    """The timers of the key in this operator."""
+    ttl_ms: int | None = None
+    """How long a value lives after its last access; None: forever."""
+    source: str = ""
+    """Where the value is from."""
 
 
 def moments(job: JobSnapshot) -> dict[str, str]:
     """Return the moments whose state can be read, as labels by location, newest first."""
-    found = {NEWEST: "newest checkpoint"} if job.checkpointing.storage else {}
+    found = {NEWEST: "now"} if job.checkpointing.storage else {}
     if job.checkpointing.storage:
         try:
             checkpoints = Checkpoint.list(job.checkpointing.storage)
@@ -86,8 +106,10 @@ def moments(job: JobSnapshot) -> dict[str, str]:
     for made in job.checkpoints.history:
         if made.savepoint and made.path:
             found[made.path] = f"savepoint {made.path}"
-    if job.savepoint:
-        found.setdefault(job.savepoint, f"savepoint {job.savepoint}")
+    restored = job.checkpoints.latest_restored
+    for path in (job.savepoint, restored.path if restored is not None and restored.savepoint else ""):
+        if path:
+            found.setdefault(path, f"savepoint {path}")
     return found
 
 
@@ -142,17 +164,24 @@ def states(snapshot: Snapshot) -> list[StateInfo]:
     return snapshot.states()
 
 
-def examples(snapshot: Snapshot, uid: str, state: str) -> list[str]:
-    """Return a few keys as a viewer types them."""
+def examples(snapshot: Snapshot, uid: str, state: str) -> Examples:
+    """Return a few keys as a viewer types them, and their type."""
     table = snapshot.state(uid, state)
     if not isinstance(table.content, KeyedContent):
-        return []
+        return Examples([], "")
     found: dict[str, None] = {}
-    for row in islice(_rows(table), 50):
+    for row in islice(rows_of(table), 50):
         found[_typed(row.get("key"))] = None
         if len(found) == 3:
             break
-    return [*found]
+    return Examples([*found], "" if not found else _kind(table.content.key))
+
+
+def _kind(key: KeyShape) -> str:
+    if not key.parts:
+        return "several types" if key.kind == "text" else key.kind
+    fields = ", ".join(f"{name}: {_kind(part)}" for name, part in zip(key.names, key.parts, strict=True))
+    return f"{key.kind} ({fields}), written as a JSON list"
 
 
 def look_up(snapshot: Snapshot, uid: str, state: str, key: str, job: JobSnapshot) -> FoundKey:
@@ -161,28 +190,51 @@ def look_up(snapshot: Snapshot, uid: str, state: str, key: str, job: JobSnapshot
     wanted = key_from_text(table, key)
     content = table.content
     if not isinstance(content, KeyedContent):
-        return FoundKey(table.get(wanted), None)
+        return FoundKey(table.get(wanted), None, source=snapshot.path)
     group = key_group_of(canonical(wanted), content.max_parallelism)
     parallelism = next(
         (vertex.parallelism for vertex in job.vertices if uid in [operator.uid for operator in vertex.operators]), None
     )
     subtask = None if parallelism is None else owner_of(group, parallelism, content.max_parallelism)
-    return FoundKey(table.get(wanted), Owner(group, snapshot.keyed_source(uid).block_of(group), subtask))
+    return FoundKey(
+        table.get(wanted),
+        Owner(group, snapshot.keyed_source(uid).block_of(group), subtask),
+        [] if content.timers else _timers(snapshot, uid, wanted),
+        table.info.ttl_ms,
+        snapshot.path,
+    )
 
 
-def page_of(snapshot: Snapshot, uid: str, state: str, offset: int = 0, containing: str = "") -> Rows:
-    """Return a page of the rows, or of those whose text contains something."""
+def _timers(snapshot: Snapshot, uid: str, key: Any) -> list[dict[str, Any]]:
+    try:
+        return snapshot.state(uid, TIMERS).get(key)
+    except NoSuchState:
+        return []
+
+
+def page_of(
+    snapshot: Snapshot, uid: str, state: str, offset: int = 0, where: str = "", reading: Reading | None = None
+) -> Rows:
+    """Return a page of the rows, or of those that fulfil a condition. Raises BadCondition."""
+    table = snapshot.state(uid, state)
+    return page_among(rows_of(table, reading), table.schema.names, offset, where, snapshot.path)
+
+
+def page_among(rows: Iterator[dict[str, Any]], columns: list[str], offset: int, where: str, source: str) -> Rows:
+    """Return a page of rows with these columns, or of those that fulfil a condition. Raises BadCondition."""
+    holds = condition(where, columns) if where else None
     searched = 0
 
     def wanted() -> Iterator[dict[str, Any]]:
         nonlocal searched
-        for row in islice(_rows(snapshot.state(uid, state)), _MOST_SEARCHED):
+        for row in islice(rows, _MOST_SEARCHED):
             searched += 1
-            if not containing or containing in as_text(row):
+            if holds is None or holds(row):
                 yield row
 
     found = list(islice(wanted(), offset, offset + PAGE_ROWS + 1))
-    return Rows(found[:PAGE_ROWS], offset, len(found) > PAGE_ROWS, searched)
+    more = len(found) > PAGE_ROWS
+    return Rows(found[:PAGE_ROWS], offset, more, searched, not more and searched == _MOST_SEARCHED, source)
 
 
 def versions(job: JobSnapshot, snapshot: Snapshot, uid: str, state: str, key: str) -> list[KeyVersion]:
@@ -196,7 +248,7 @@ def versions(job: JobSnapshot, snapshot: Snapshot, uid: str, state: str, key: st
 
 def exported(snapshot: Snapshot, uid: str, state: str, form: str) -> bytes:
     """Return a state as Parquet or CSV. Nested values are JSON text in CSV. Raises PenstockError if it is too large."""
-    rows = list(islice(_rows(snapshot.state(uid, state)), MOST_EXPORTED + 1))
+    rows = list(islice(rows_of(snapshot.state(uid, state)), MOST_EXPORTED + 1))
     if len(rows) > MOST_EXPORTED:
         raise PenstockError(
             f"State '{state}' of operator '{uid}' has more than {MOST_EXPORTED:,} rows.",
@@ -250,10 +302,21 @@ def _typed(key: Any) -> str:
     return as_text(list(key.values())) if isinstance(key, dict) else as_text(key).strip('"')
 
 
-def _rows(table: StateTable) -> Iterator[dict[str, Any]]:
+def rows_of(table: StateTable, reading: Reading | None = None) -> Iterator[dict[str, Any]]:
     """Yield the rows, with keys as text if they have several types."""
     try:
-        yield from table.rows()
+        yield from _rows(table, reading)
     except MixedKeys:
         assert isinstance(table.content, KeyedContent)
-        yield from StateTable(table.info, table.content.with_text_keys()).rows()
+        yield from _rows(StateTable(table.info, table.content.with_text_keys()), reading)
+
+
+def _rows(table: StateTable, reading: Reading | None) -> Iterator[dict[str, Any]]:
+    parts = table.content.parts()
+    read = 0
+    for place, part in enumerate(parts):
+        for batch in table.content.batches(part):
+            yield from batch.to_pylist()
+            read += batch.num_rows
+            if reading is not None:
+                reading.step(read, (place + 0.5) / len(parts))

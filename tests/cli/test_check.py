@@ -174,7 +174,7 @@ class TestSettings:
             from pyflink.common import Configuration
             config = Configuration()
             config.set_string("python.execution-mode", "thread")
-            config.set_string("pipeline.cached-files", files())
+            config.set_string("python.pythonpath", files())
             config.set_integer("parallelism.defualt", 2)
             config.set_string("execution.checkpointing.mode", "SOMETIMES")
             config.set_integer("parallelism.default", 2)
@@ -183,7 +183,7 @@ class TestSettings:
             TIMEOUT = "pekko.ask.timeout"
         """) == {
             "python.execution-mode": Status.ACCEPTED,
-            "pipeline.cached-files": Status.REFUSED,
+            "python.pythonpath": Status.REFUSED,
             "parallelism.defualt": Status.ABSENT,
             "execution.checkpointing.mode": Status.REFUSED,
             "taskmanager.numberOfTaskSlots": Status.ACCEPTED,
@@ -227,7 +227,7 @@ class TestTheCommand:
         assert "sed" not in result.output
 
     def test_fails_if_a_setting_is_refused(self, program: Path) -> None:
-        program.write_text("config.set_string('pipeline.cached-files', 'x')\n")
+        program.write_text("config.set_string('python.pythonpath', 'x')\n")
         assert call(program).exit_code == 1
 
     def test_says_so_if_nothing_differs(self, program: Path) -> None:

@@ -111,6 +111,10 @@ def test_a_short_demo_survives_both_crashes_with_correct_counts(tmp_path):
     assert "20,000 in, 20,000 counted, 2 crashes, 0 lost, 0 doubled\n" in done.stdout
     assert re.search(r"kill -9 \d+, a Python worker, in epoch 6", done.stdout)
     assert re.search(r"kill -9 \d+, the driver, in epoch 13", done.stdout)
+    # Both drivers serve the page, on the same port.
+    pages = re.findall(r"page: (http://127\.0\.0\.1:\d+/web/login\?code=)\S+\n", done.stdout)
+    assert len(pages) == 2, done.stdout
+    assert pages[0] == pages[1]
     assert list(tmp_path.glob("penstock-demo-*")) == []
 
 

@@ -91,7 +91,7 @@ class TestASettingWithoutEffect:
             "akka.ask.timeout",
             "pipeline.jars",
             "rest.flamegraph.enabled",
-            "metrics.reporter.prom.port",
+            "metrics.reporter.jmx.port",
             "metrics.reporter.jmx.a.b",
             "external-resource.gpu.amount",
             "kubernetes.a-key-of-a-later-release",
@@ -114,10 +114,8 @@ class TestASpellingOfFlink1:
 
 class TestASettingThatIsRefused:
     def test_names_the_reason_and_the_alternative(self) -> None:
-        with pytest.raises(
-            BadSetting, match=r"pipeline\.cached-files\. Functions would not find.*register_cached_file"
-        ):
-            StreamExecutionEnvironment(Configuration.from_dict({"pipeline.cached-files": "name:a,path:/x"}))
+        with pytest.raises(BadSetting, match=r"python\.pythonpath\. The workers would not find.*Set python\.files"):
+            StreamExecutionEnvironment(Configuration.from_dict({"python.pythonpath": "/x"}))
 
     def test_a_value_that_asks_for_what_penstock_does_is_accepted(self) -> None:
         key = "security.ssl.internal.enabled"

@@ -9,7 +9,19 @@ from hypothesis import strategies as st
 
 from penstock.common import Configuration
 from penstock.common.options import ALIASES, OPTIONS, BadSetting, check_values
-from penstock.common.setting_types import Choice, Class, Length, Number, Ports, SettingType, Size, Text, Truth, Whole
+from penstock.common.setting_types import (
+    Choice,
+    Class,
+    Length,
+    Number,
+    Pairs,
+    Ports,
+    SettingType,
+    Size,
+    Text,
+    Truth,
+    Whole,
+)
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.testing import JobHarness
 
@@ -43,7 +55,12 @@ def beyond(kind: SettingType) -> list[str]:
     return ["0", "yes", "1.5"]
 
 
-BAD = [(key, bad) for key, kind in TYPED.items() for bad in [*NONSENSE, *beyond(kind)]]
+BAD = [
+    (key, bad)
+    for key, kind in TYPED.items()
+    for bad in [*NONSENSE, *beyond(kind)]
+    if bad.strip() or not isinstance(kind, Pairs)
+]
 
 
 class TestABadValue:
@@ -123,6 +140,11 @@ class TestAGoodValue:
             ("state.backend", "fs", "filesystem"),
             ("state.backend", "shop.backends:Mine", "shop.backends:Mine"),
             ("penstock.slots.wait", "TRUE", True),
+            ("pipeline.global-job-parameters", "a:b, c : d e", {"a": "b", "c": "d e"}),
+            ("pipeline.global-job-parameters", "{a: b, c: 1}", {"a": "b", "c": "1"}),
+            ("pipeline.global-job-parameters", "a:'x:y,z', 'b:c':\"it's\"", {"a": "x:y,z", "b:c": "it's"}),
+            ("pipeline.global-job-parameters", "a:'it''s',b:", {"a": "it's", "b": ""}),
+            ("pipeline.global-job-parameters", " ", {}),
             ("state.checkpoints.dir", "", ""),
             ("state.checkpoints.dir", " /with blanks ", " /with blanks "),
         ],

@@ -248,6 +248,17 @@ class TestStartAndStop:
         starting = KafkaOffsetsInitializer.offsets({KafkaTopicPartition(topic, 0): 2})
         assert plan(building(kafka, topic).set_starting_offsets(starting)).epoch() == ["c", "d", "e"]
 
+    def test_partitions_without_a_given_offset_start_at_the_groups(self, kafka, plan):
+        topic = kafka.topic(3)
+        for partition, letters in enumerate(("abc", "de", "fg")):
+            kafka.send(topic, *letters, partition=partition)
+        first = plan(building(kafka, topic).set_group_id(topic))
+        first.source.commit({f"{topic}/0": [1, None], f"{topic}/1": [1, None]})
+        first.source.close()
+        starting = KafkaOffsetsInitializer.offsets({KafkaTopicPartition(topic, 0): 2})
+        job = plan(building(kafka, topic).set_group_id(topic).set_starting_offsets(starting))
+        assert sorted(job.epoch()) == ["c", "e", "f", "g"]
+
     def test_reading_can_start_at_committed_offsets_with_a_reset_strategy(self, kafka, plan):
         topic = kafka.topic(2)
         kafka.send(topic, *"abc", partition=0)

@@ -3,6 +3,7 @@
 import copy
 import io
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from penstock.common import ConfigOptions, Configuration, RestartStrategies, Types, TypeSerializer, without_effect
 from penstock.common.constants import DEFAULT_OUTPUT_TAG
-from penstock.common.job import JobExecutionResult
+from penstock.common.job import JobExecutionResult, JobStatus
 from penstock.common.serialization import Encoder
 from penstock.common.without_effect import Noted
 from penstock.connectors.driver_sinks import CollectSink
@@ -26,6 +27,8 @@ from penstock.datastream import (
     JobListener,
     JobManagerCheckpointStorage,
     KeyedStream,
+    MapFunction,
+    RuntimeContext,
     StreamExecutionEnvironment,
     TimeCharacteristic,
     TimeWindow,
@@ -41,7 +44,7 @@ from penstock.datastream.connectors.file_system import (
     StreamFormat,
     StreamingFileSink,
 )
-from penstock.datastream.dependencies import CachedFile, _named_copy
+from penstock.datastream.dependencies import CachedFile, _named_copy, configured_dependencies
 from penstock.datastream.functions import AsyncFunctionDescriptor
 from penstock.datastream.window import CountWindowSerializer, GlobalWindowSerializer, TimeWindowSerializer
 from penstock.errors import PenstockError
@@ -224,6 +227,28 @@ class TestExecutionConfig:
         other.get_config().enable_object_reuse().set_global_job_parameters({"a": 1})
         assert env.get_config() != other.get_config()
 
+    def test_job_parameters_come_from_the_setting_or_from_the_program(self) -> None:
+        configuration = Configuration().set_string("pipeline.global-job-parameters", "a:b,n:1")
+        env = StreamExecutionEnvironment.get_execution_environment(configuration)
+        assert env.get_config().get_global_job_parameters() == {"a": "b", "n": "1"}
+        plain = StreamExecutionEnvironment.get_execution_environment()
+        plain.get_config().set_global_job_parameters({"a": "b", "n": 1})
+        assert plain.get_config().get_global_job_parameters() == env.get_config().get_global_job_parameters()
+
+        class Parameter(MapFunction):
+            def open(self, runtime_context: RuntimeContext) -> None:
+                self.read = runtime_context.get_job_parameter
+
+            def map(self, value: str) -> str:
+                return self.read(value, "none")
+
+        with JobHarness(env.from_collection(["a", "n", "x"]).map(Parameter())) as job:
+            assert job.run() == ["b", "1", "none"]
+        env.get_config().set_global_job_parameters({"x": "y"})
+        assert env.get_config().get_global_job_parameters() == {"x": "y"}
+        env.configure(Configuration().set_string("pipeline.global-job-parameters", "q:r"))
+        assert env.get_config().get_global_job_parameters() == {"q": "r"}
+
     def test_the_execution_config_sets_the_restart_strategy(self, env: StreamExecutionEnvironment) -> None:
         config = env.get_config()
         assert config.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 10_000)) is config
@@ -340,6 +365,28 @@ class TestFiles:
         copied = _named_copy(CachedFile(str(tmp_path / "in"), "words", False))
         assert (copied / "deep" / "a.txt").read_text() == "text"
 
+    def test_a_setting_names_cached_files(self, tmp_path: Path) -> None:
+        for name in ("a.txt", "b.txt"):
+            (tmp_path / name).touch()
+        text = f"name:a,path:'file://{tmp_path}/a.txt',executable:true;name:b,path:{tmp_path}/b.txt"
+        configured = configured_dependencies(Configuration().set_string("pipeline.cached-files", text))
+        a, b = CachedFile(f"{tmp_path}/a.txt", "a", True), CachedFile(f"{tmp_path}/b.txt", "b", False)
+        assert configured.cached == (a, b)
+
+    @pytest.mark.parametrize(
+        ("text", "says"),
+        [
+            ("name:a", "has the entry 'name:a'. Give each entry a name and a path"),
+            ("name:a,path:/x,mode:7", "has the entry"),
+            ("name:a,path:/etc,executable:maybe", "pipeline.cached-files is 'maybe'"),
+            ("name:a,path:/no/such", "pipeline.cached-files: file '/no/such' does not exist"),
+            ("words", "pipeline.cached-files is 'words'"),
+        ],
+    )
+    def test_invalid_entries_of_the_setting_are_refused(self, text: str, says: str) -> None:
+        with pytest.raises(PenstockError, match=re.escape(says)):
+            configured_dependencies(Configuration().set_string("pipeline.cached-files", text))
+
     def test_invalid_cached_files_are_refused(self, env: StreamExecutionEnvironment, tmp_path: Path) -> None:
         with pytest.raises(PenstockError, match="does not exist"):
             env.register_cached_file(str(tmp_path / "none"), "a")
@@ -396,6 +443,12 @@ class TestFiles:
 
 
 class TestNamesOfPyFlinksOwnCode:
+    def test_a_suspended_job_is_terminal_here_but_not_everywhere(self) -> None:
+        ended = [status for status in JobStatus if status.is_globally_terminal_state()]
+        assert ended == [JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED]
+        here = {status for status in JobStatus if status.is_terminal_state()}
+        assert here == {*ended, JobStatus.SUSPENDED}
+
     def test_options_have_a_key_a_type_and_a_default(self) -> None:
         option = ConfigOptions.key("a").int_type().default_value(3)
         assert (option.key, option.kind, option.default) == ("a", int, 3)

@@ -65,7 +65,7 @@ def test_every_absent_member_raises_with_its_alternative() -> None:
             with pytest.raises(AbsentAttribute) as raised:
                 getattr(found, member)
             assert finding.how in str(raised.value)
-    assert asked > 10
+    assert asked > 5
 
 
 def test_an_absent_entry_for_an_existing_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,8 +95,10 @@ def test_an_absent_name_without_an_entry_is_reported(monkeypatch: pytest.MonkeyP
     assert "datastream.connectors.pulsar is absent and has no entry" in str(raised.value)
 
 
-def test_a_program_can_use_at_least_97_percent_of_the_names() -> None:
-    assert Comparison().share().percent >= 97
+def test_a_program_can_use_97_percent_of_the_names_and_see_no_difference() -> None:
+    share = Comparison().share()
+    assert share.percent >= 97
+    assert share.names > 1200
 
 
 def test_every_name_that_is_not_the_same_has_its_reason() -> None:
@@ -117,12 +119,12 @@ class TestTheShare:
         after = comparison.share()
         assert (after.accepted, after.names) == (before.accepted, before.names + 1)
 
-    def test_names_with_a_note_and_accepted_calls_raise_it(self, comparison: Comparison) -> None:
+    def test_accepted_calls_raise_it_and_names_with_a_note_lower_it(self, comparison: Comparison) -> None:
         before = comparison.share()
         found = [Finding("a", SAME), Finding("b", NOTED, "later"), Finding("c", WITHOUT_EFFECT, "why")]
         comparison.modules["pyflink.common"] += found
         after = comparison.share()
-        assert (after.accepted, after.names) == (before.accepted + 3, before.names + 3)
+        assert (after.accepted, after.names) == (before.accepted + 2, before.names + 3)
 
     def test_connectors_of_java_and_java_objects_are_left_out(self, comparison: Comparison) -> None:
         before = comparison.share()

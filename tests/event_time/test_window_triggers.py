@@ -94,6 +94,21 @@ class TestTriggers:
             job.end()
             assert job.timers() == []
 
+    def test_a_subclass_chooses_the_next_firing(self, env):
+        class Doubling(ContinuousEventTimeTrigger):
+            def register_next_fire_timestamp(self, time, window, ctx, fire_timestamp_state):
+                super().register_next_fire_timestamp(2 * time, window, ctx, fire_timestamp_state)
+
+        windows = keyed(env).window(TumblingEventTimeWindows.of(100)).trigger(Doubling(4))
+        with JobHarness(windows.reduce(add)) as job:
+            job.push(("a", 1), timestamp=1)
+            fired = []
+            for watermark in range(100):
+                job.push_watermark(watermark).epoch()
+                fired += [watermark] * (len(job.output) - len(fired))
+            # 0 + 4, 2 * 4 + 4, 2 * 12 + 4, 2 * 28 + 4, and the end of the window.
+            assert fired == [4, 12, 28, 60, 99]
+
     @pytest.mark.parametrize("records", [None, 1])
     def test_a_continuous_event_time_trigger_on_a_global_window_ends_with_the_input(self, env, records):
         windows = keyed(env).window(GlobalWindows.create())

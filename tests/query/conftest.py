@@ -35,6 +35,7 @@ def settings(tmp_path):
         "queryable-state.server.ports": ",".join(map(str, servers)),
         "queryable-state.auth.token-file": str(tmp_path / "token"),
         "queryable-state.poll-interval": "2 ms",
+        "queryable-state.heartbeat.interval": "50 ms",
     }
     assert query_token(made)
     return made
@@ -66,11 +67,11 @@ def serve(settings):
     """`serve(job)` starts a state server for a job."""
     servers = []
 
-    def started(*jobs, share=None, **other):
+    def started(*jobs, **other):
         server = StateServer(settings | other)
         servers.append(server)
         for number, each in enumerate(jobs):
-            followed = server.follow(f"id{number}", f"job{number}", each.root, share)
+            followed = server.follow(f"id{number}", f"job{number}", each.root)
             if each.harness.checkpoint:
                 server.await_checkpoint(followed, each.harness.checkpoint)
         server.start()

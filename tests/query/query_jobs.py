@@ -1,12 +1,16 @@
 """Jobs with queryable state, for the tests of this folder."""
 
 import socket
+import threading
+
+import msgspec
 
 from penstock.checkpoint.lineages import Lineages
 from penstock.common.configuration import Configuration
 from penstock.common.typeinfo import Types
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction
+from penstock.query.protocol import Announcement
 from penstock.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -15,6 +19,7 @@ from penstock.state.descriptors import (
     ValueStateDescriptor,
 )
 from penstock.state.local_storage import LocalStorage
+from penstock.state.storage import MissingObject
 from penstock.testing import JobHarness
 
 
@@ -84,12 +89,20 @@ class EveryKind(KeyedProcessFunction):
         self.aggregating.add(number)
 
 
-def every_kind(backend="filesystem", parallelism=2, storage=None, key_type=None, settings=None, **options):
+def every_kind(
+    backend="filesystem", parallelism=2, storage=None, key_type=None, settings=None, from_savepoint=None, **options
+):
     """Return a harness of a job with all kinds of keyed state, over records (key, number)."""
     env = environment(**options)
     stream = env.from_collection([]).key_by(lambda record: record[0], key_type).process(EveryKind()).uid("kinds")
     return JobHarness(
-        stream, backend=backend, parallelism=parallelism, max_parallelism=32, storage=storage, settings=settings
+        stream,
+        backend=backend,
+        parallelism=parallelism,
+        max_parallelism=32,
+        storage=storage,
+        settings=settings,
+        from_savepoint=from_savepoint,
     )
 
 
@@ -107,9 +120,38 @@ class Job:
 
     def __init__(self, root, settings=None):
         self.root = LocalStorage(root)
+        self.settings = settings
         lineages = Lineages(self.root)
         self.harness = every_kind(storage=lineages.storage_of(lineages.current()), settings=settings)
 
     def run(self, *records):
         self.harness.push(*records).epoch()
         return self.harness.checkpoint
+
+    def start_over(self):
+        """End the lineage, and begin the next one."""
+        lineages = Lineages(self.root)
+        lineages.end(lineages.current(), last=self.harness.checkpoint, retain=True)
+        self.harness = every_kind(storage=lineages.storage_of(lineages.current()))
+
+    def announced(self):
+        """Return the last announcement of each state server."""
+        found = {}
+        for name in self.root.list("servers/"):
+            try:
+                each = msgspec.json.decode(self.root.read(name), type=Announcement)
+            except MissingObject:
+                continue
+            found[each.server] = max(each, found.get(each.server, each), key=lambda each: each.beat)
+        return list(found.values())
+
+
+def until(condition):
+    """Return once a condition is true. The test's timeout ends a test that waits for ever."""
+    while not condition():
+        threading.Event().wait(0.005)
+
+
+def served_blocks(servers):
+    """Return the blocks of the first job that each server in this process has."""
+    return [set(next(iter(server.service._jobs.values())).description().blocks) for server in servers]

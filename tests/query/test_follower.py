@@ -8,7 +8,7 @@ from penstock.checkpoint.pins import Pin, PinLimits, ServerPins
 from penstock.common.typeinfo import Types
 from penstock.driver.epoch_settings import Settings
 from penstock.query.errors import CheckpointGone, CheckpointNotReached, NotServed
-from penstock.query.follower import Follower, Share
+from penstock.query.follower import Follower
 from penstock.state.entries import entry_prefix, state_id
 from penstock.state.key_groups import key_group_of
 from penstock.state.keys import encode_key
@@ -223,10 +223,10 @@ def test_rescales_and_restarts_at_another_parallelism_change_nothing_for_a_follo
         assert follower.rebuilt == 1
 
 
-def test_a_server_has_the_key_groups_of_its_share_only():
+def test_a_server_has_the_key_groups_of_its_blocks_only():
     with every_kind() as job:
         job.push(*((f"k{i}", i) for i in range(200))).epoch()
-        followers = [Follower(job.storage, share=Share(first, 3)) for first in range(3)]
+        followers = [Follower(job.storage, blocks=frozenset(range(first, 16, 3))) for first in range(3)]
         served = []
         for follower in followers:
             follower.poll()
@@ -317,3 +317,62 @@ def test_a_follower_that_closes_removes_its_pin():
         assert len(job.storage.list("pins/")) == 1
         follower.close()
         assert job.storage.list("pins/") == []
+
+
+def test_a_block_that_is_added_shows_the_checkpoints_that_are_readable_already():
+    with every_kind() as job:
+        follower = Follower(job.storage, retained=5, blocks=frozenset(range(8)))
+        oracle = {}
+        for epoch in range(9):
+            job.push(*((f"k{(epoch * 7 + i) % 40}", epoch * 10 + i if i else -1) for i in range(12))).epoch()
+            oracle[job.checkpoint] = encoded(job.states("value"))
+            follower.poll()
+        follower.want(frozenset(range(16)))
+        while len(follower.blocks()) < 16:
+            assert follower.poll()
+        assert follower.blocks() == dict.fromkeys(range(16), 5)
+        assert {number: values(follower, number) for number in range(5, 10)} == {
+            number: oracle[number] for number in range(5, 10)
+        }
+        job.push(("k1", 7), ("k2", -1)).epoch()
+        follower.poll()
+        assert (follower.rebuilt, values(follower)) == (1, encoded(job.states("value")))
+
+
+def test_a_block_shows_no_checkpoint_whose_files_are_gone():
+    with every_kind(settings=Settings(base_bytes=1, asynchronous=False)) as job:
+        follower = Follower(job.storage, retained=1000, blocks=frozenset(range(8)))
+        job.push(("k0", 1)).epoch()
+        follower.poll()
+        for epoch in range(120):
+            job.push((f"k{epoch % 7}", epoch)).epoch()
+            follower.poll()
+            for name in job.storage.list("pins/"):
+                job.storage.delete(name)
+        assert not job.storage.exists(manifest_name(2))
+        follower.want(frozenset(range(16)))
+        while len(follower.blocks()) < 16:
+            assert follower.poll()
+        blocks = follower.blocks()
+        assert {blocks[block] for block in range(8)} == {1}
+        oldest = max(blocks.values())
+        assert 1 < oldest < job.checkpoint
+        assert values(follower) == encoded(job.states("value"))
+        with pytest.raises(CheckpointGone):
+            values(follower, oldest - 1)
+
+
+def test_a_block_that_is_given_up_is_not_read_any_more_except_by_a_read_that_has_begun():
+    with every_kind() as job:
+        follower = Follower(job.storage)
+        job.push(*((f"k{i}", i) for i in range(200))).epoch()
+        follower.poll()
+        begun = follower.runs("kinds")
+        follower.want(frozenset(range(8)), frozenset({8, 9}))
+        follower.poll()
+        assert sorted(follower.blocks()) == [*range(8), *range(10, 16)]
+        with pytest.raises(NotServed, match="does not have block 8"):
+            follower.runs("kinds", [7, 8])
+        prefix = entry_prefix(16, state_id("value"), b"")[:-4]
+        assert len(begun) == 16
+        assert begun[8].between(1, 16, prefix, prefix + b"\xff")

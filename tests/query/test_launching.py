@@ -6,10 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
 from penstock.checkpoint.manifest import manifest_name
-from penstock.cli.main import app
 from penstock.common.configuration import Configuration
 from penstock.datastream.state_serving import serve_state
 from penstock.driver.epoch_settings import Settings
@@ -38,8 +36,7 @@ def test_a_server_process_serves_a_job_and_ends_some_time_after_it(job, settings
         server.end()
         assert server.process.wait(30) == 0
     finally:
-        server.process.kill()
-        server.process.wait()
+        server.kill()
 
 
 def test_a_server_that_was_stopped_for_100_epochs_catches_up_and_shows_nothing_uncommitted(make_job, settings, client):
@@ -70,8 +67,35 @@ def test_a_server_that_was_stopped_for_100_epochs_catches_up_and_shows_nothing_u
         first = next(client.subscribe("job", "the value", since=1))
         assert (first.checkpoint, first.reset) == (102, True)
     finally:
-        server.process.kill()
-        server.process.wait()
+        server.kill()
+
+
+def test_a_server_that_is_killed_starts_again_until_the_job_ends(job, settings, client):
+    job.run(("ann", 3))
+    settings["queryable-state.linger"] = "0 ms"
+    server = LaunchedServer(Launch(job_id="the-id", job_name="job", root=job.root.where, settings=settings))
+    try:
+        await_value(client, "the-id", 3)
+        first = server.process
+        first.kill()
+        first.wait()
+        job.run(("ann", 4))
+        await_value(client, "the-id", 4)
+        assert server.process.pid != first.pid
+        server.end()
+        assert server.process.wait(30) == 0
+        assert not server.watched.is_alive() or not server.watched.join(30)
+    finally:
+        server.kill()
+
+
+def test_a_server_that_cannot_start_is_not_started_again(job, settings, caplog):
+    settings["queryable-state.ssl.certificate"] = "/does/not/exist"
+    server = LaunchedServer(Launch(job_id="the-id", job_name="job", root=job.root.where, settings=settings))
+    server.watched.join(60)
+    assert not server.watched.is_alive()
+    assert server.process.returncode == 1
+    assert "The state of job 'job' is not served: The certificate /does/not/exist" in caplog.text
 
 
 def test_no_server_starts_if_queryable_state_is_disabled(job):
@@ -108,10 +132,3 @@ def test_the_command_serves_a_job_from_its_directory(job, settings, client, as_j
     finally:
         process.kill()
         process.wait()
-
-
-@pytest.mark.parametrize("share", ["0/2", "3/2", "x", "1/17"])
-def test_a_share_that_does_not_exist_is_refused(job, share):
-    done = CliRunner().invoke(app, ["state-server", job.root.where, "--share", share], env={"COLUMNS": "200"})
-    assert done.exit_code == 2
-    assert "write 1/2 and 2/2 for two servers" in done.output

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.query.errors import NotServed, TooManyReads, UnknownJob, UnknownKey, Unreachable
-from penstock.query.protocol import Description, Found, Get, Release, Scan, encode
+from penstock.query.protocol import Announcement, Describe, Description, Found, Get, Held, Hold, Release, Scan, encode
 from penstock.query.proxy import Proxy
 from penstock.query.registry import QueryableState
 
@@ -35,6 +35,8 @@ class Server:
         self.asked = []
 
     def call(self, request, seconds):
+        if isinstance(request, Describe):
+            return encode(described())
         self.asked.append(request)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
@@ -46,7 +48,7 @@ class Server:
         return ROWS.schema, iter([ROWS])
 
 
-def described(share=(0, 1), kind="value"):
+def described(blocks=range(16), kind="value", newest=1):
     state = QueryableState(
         name="totals", uid="u", operator="o", state="s", kind=kind, type="long", key_type="", max_parallelism=32
     )
@@ -55,19 +57,19 @@ def described(share=(0, 1), kind="value"):
         job_name="orders",
         lineage="l",
         oldest=1,
-        newest=1,
+        newest=newest,
         ended=False,
         timestamp=0,
         states=[state],
-        share=share,
+        blocks=dict.fromkeys(blocks, 1),
     )
 
 
 def proxy_of(clock, *servers, divided=False, **description):
     proxy = Proxy(lambda address: None, clock=clock, sleep=clock.sleep)
     for number, server in enumerate(servers):
-        share = (number, len(servers)) if divided else (0, 1)
-        proxy.register(f"server {number}", [described(share, **description)], server)
+        blocks = range(number, 16, len(servers)) if divided else range(16)
+        proxy.register(f"server {number}", [described(blocks, **description)], server=server)
     return proxy
 
 
@@ -139,5 +141,72 @@ def test_a_lease_of_several_servers_is_released_at_each():
     clock = Clock()
     servers = Server(b""), Server(b"")
     proxy = proxy_of(clock, *servers, divided=True)
-    proxy.answer(Release(job="orders", lease="a,b"))
+    proxy.answer(Release(job="orders", lease="1,server 0=a,server 1=b"))
     assert [msgspec.structs.asdict(server.asked[0])["lease"] for server in servers] == ["a", "b"]
+
+
+def test_a_lease_is_renewed_also_at_a_server_that_has_got_blocks_since():
+    clock = Clock()
+    servers = [Server(encode(Held(checkpoint=7, lineage="l", lease=lease))) for lease in ("a", "b")]
+    proxy = proxy_of(clock, *servers, divided=True)
+    answer = proxy.answer(Hold(job="orders", lease="7,server 0=a"))
+    assert [(each.asked[0].lease, each.asked[0].checkpoint) for each in servers] == [("a", None), ("", 7)]
+    assert msgspec.msgpack.decode(answer, type=Held).lease == "7,server 0=a,server 1=b"
+
+
+def announced(address, beat=1, **description):
+    return Announcement(
+        server="ab", beat=beat, address=address, reach="", wanted=[], description=described(**description)
+    )
+
+
+def test_servers_on_other_hosts_are_asked_and_forgotten_if_they_are_silent():
+    clock = Clock()
+    here, there = Server(FOUND), Server(FOUND)
+    proxy = Proxy({"there": there}.get, clock=clock, sleep=clock.sleep)
+    for _ in range(2):
+        proxy.register("here", [described(range(0))], [announced("there")], here)
+        assert proxy.answer(GET) == FOUND
+    assert (len(here.asked), len(there.asked)) == (0, 2)
+    there.answers = [Unreachable("dead")]
+    with pytest.raises(NotServed, match="No living state server has the block of this key"):
+        proxy.answer(GET)
+    assert len(there.asked) == 3
+    # It has not announced anything since, so it is not asked.
+    proxy.register("here", [described(range(0))], [announced("there")], here)
+    with pytest.raises(NotServed):
+        proxy.answer(GET)
+    assert len(there.asked) == 3
+    there.answers = [FOUND]
+    proxy.register("here", [described(range(0))], [announced("there", beat=2)], here)
+    assert proxy.answer(GET) == FOUND
+
+
+def test_a_server_knows_better_what_it_has_than_the_announcement_that_another_one_saw():
+    clock = Clock()
+    one, other = Server(FOUND), Server(FOUND)
+    proxy = proxy_of(clock, one)
+    proxy.register("other", [described(range(0))], [announced("server 0", blocks=range(0))], other)
+    assert proxy.answer(GET) == FOUND
+    assert len(one.asked) == 1
+
+
+def test_a_pinned_read_goes_to_the_server_that_has_the_checkpoint():
+    clock = Clock()
+    former, new = Server(FOUND), Server(FOUND)
+    proxy = Proxy(lambda address: None, clock=clock, sleep=clock.sleep)
+    proxy.register("former", [described()], server=former)
+    recent = msgspec.structs.replace(described(range(8, 16)), blocks=dict.fromkeys(range(16), 5))
+    proxy.register("new", [recent], server=new)
+    proxy.answer(msgspec.structs.replace(GET, checkpoint=4))
+    assert (len(former.asked), len(new.asked)) == (1, 0)
+
+
+def test_a_job_has_one_name_at_the_proxy_and_another_at_a_server_that_was_started_by_hand():
+    clock = Clock()
+    with_job, by_hand = Server(FOUND), Server(FOUND)
+    proxy = Proxy(lambda address: None, clock=clock, sleep=clock.sleep)
+    proxy.register("with the job", [described(range(0))], server=with_job)
+    proxy.register("by hand", [msgspec.structs.replace(described(), job_id="folder", job_name="x")], server=by_hand)
+    assert proxy.answer(GET) == FOUND
+    assert [each.job for each in by_hand.asked] == ["folder"]

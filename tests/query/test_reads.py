@@ -24,8 +24,9 @@ from penstock.query.errors import (
     WrongKeyType,
     WrongKind,
 )
-from penstock.query.follower import Follower, Share
+from penstock.query.follower import Follower
 from penstock.query.reads import MapRange, Reads
+from penstock.query.replica import BlockReplica
 from penstock.query.values import DescribedValues, PickledValue, Values
 from penstock.runtime.windows.window import TimeWindow
 from penstock.state.descriptors import (
@@ -37,6 +38,21 @@ from penstock.state.keys import decode_key, encode_key
 from penstock.state.ttl_config import StateTtlConfig
 from penstock.tables.windows import name_of
 from penstock.testing import JobHarness
+
+
+@pytest.fixture
+def entries_read(monkeypatch):
+    """How many entries each read of a range of a replica has returned."""
+    counts = []
+    between = BlockReplica.between
+
+    def counted(self, *arguments, **options):
+        found = between(self, *arguments, **options)
+        counts.append(len(found))
+        return found
+
+    monkeypatch.setattr(BlockReplica, "between", counted)
+    return counts
 
 
 class Reader:
@@ -159,6 +175,29 @@ def test_a_scan_shows_all_keys_of_one_checkpoint(run):
         for row in reader.scan("the map", number):
             entries.setdefault(row["key"], {})[row["map_key"]] = row["value"]
         assert entries == states["the map"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_scan_of_some_keys_shows_their_rows_of_the_complete_scan(run, name):
+    reader, _ = run
+    for number in (3, 21, 40):
+        everything = reader.scan(name, number)
+        for keys in ([], ["k3"], ["k1", "k7", "k1", "none"], [f"k{i}" for i in range(12)]):
+            found = reader.scan(name, number, keys=[*map(encode_key, keys)])
+            expected = [row for row in everything if row["key"] in keys]
+            assert sorted(found, key=repr) == sorted(expected, key=repr)
+
+
+def test_a_scan_of_some_keys_reads_only_their_entries(entries_read):
+    with every_kind() as job:
+        job.push(*((f"k{number}", number) for number in range(500))).epoch()
+        reader = Reader(job).poll()
+        assert len(reader.scan("the value")) == 500
+        del entries_read[:]
+        assert reader.scan("the value", keys=[encode_key("k7"), encode_key("k9")]) == reader.scan(
+            "the value", keys=[*map(encode_key, ["k9", "k7"])]
+        )
+        assert entries_read == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "the aggregating"])
@@ -300,6 +339,8 @@ def test_values_expire_by_the_clock_of_the_checkpoint(cleanup):
         assert reader.find("v", "b") is None
         assert {row["key"] for row in reader.scan("v")} == {"a", "c"}
         assert [row["value"] for row in reader.scan("l") if row["key"] == "a"] == [2]
+        assert reader.scan("v", keys=[encode_key("b")]) == []
+        assert [row["value"] for row in reader.scan("l", keys=[encode_key("a")])] == [2]
         # The checkpoints before it still show them.
         assert reader.get("v", "b", 2) == 1
 
@@ -335,6 +376,7 @@ def test_the_state_of_a_window_is_read_by_window():
         with pytest.raises(WrongKind, match="belongs to windows; the key has 2 of them"):
             reader.get("seen", "a")
         assert [(row["window_start"], row["value"]) for row in reader.scan("seen")] == [(0, 2), (1000, 1)]
+        assert reader.scan("seen", keys=[encode_key("a")]) == reader.scan("seen")
         changes = reader.reads.changes("seen", None)
         state = {}
         for rows in changes.changes:
@@ -446,11 +488,11 @@ def test_broadcast_and_operator_state_are_read_as_tables():
             reader.get("all rules", "x")
 
 
-def test_a_share_of_the_key_groups_answers_for_its_keys():
+def test_a_part_of_the_key_groups_answers_for_its_keys():
     with every_kind() as job:
         keys = [f"k{i}" for i in range(60)]
         job.push(*((key, number) for number, key in enumerate(keys, 1))).epoch()
-        readers = [Reader(job, share=Share(first, 2)).poll() for first in range(2)]
+        readers = [Reader(job, blocks=frozenset(range(first, 16, 2))).poll() for first in range(2)]
         rows = [{row["key"]: row["value"] for row in reader.scan("the value")} for reader in readers]
         assert all(rows)
         assert rows[0] | rows[1] == {key: number for number, key in enumerate(keys, 1)}

@@ -27,7 +27,6 @@ from penstock.query.errors import (
     WrongKind,
 )
 from penstock.query.flight_server import CannotServeState, QueryListener
-from penstock.query.follower import Share
 from penstock.query.protocol import Get, Jobs, Register, decode_failure, encode
 from penstock.query.server import StateServer
 from penstock.state.keys import encode_key
@@ -187,52 +186,6 @@ def test_one_proxy_serves_all_jobs_of_a_host(job, make_job, serve, client):
     assert (bool(first.proxy_address), bool(second.proxy_address)) == (True, False)
     assert client.get("job1", "the value", "ann") == 30
     assert {each.job_name for each in client.jobs()} == {"job0", "job1"}
-
-
-def test_servers_divide_the_key_groups_and_answer_at_one_checkpoint(job, serve, client):
-    keys = [f"k{i}" for i in range(300)]
-    job.run(*((key, number) for number, key in enumerate(keys, 1)))
-    for first in range(3):
-        serve(job, share=Share(first, 3))
-    expected = {key: number for number, key in enumerate(keys, 1)}
-    assert client.get_many("id0", "the value", [*keys, "none"]) == expected
-    assert {key: client.get("id0", "the value", key) for key in keys[:40]} == dict(list(expected.items())[:40])
-    table = client.scan("id0", "the value").read_all().to_pydict()
-    assert dict(zip(table["key"], table["value"], strict=True)) == expected
-    changes = next(client.subscribe("id0", "the value"))
-    assert {change.key: change.value for change in changes.changes} == expected
-    with client.pinned("id0") as pinned:
-        job.run(("k1", 1000))
-        assert client.get("id0", "the value", "k1", at_least=2) == 1000
-        assert pinned.get("the value", "k1") == 2
-
-
-def test_a_block_without_a_living_server_is_an_error_that_can_pass(job, serve, settings, connect):
-    job.run(*((f"k{i}", i) for i in range(1, 100)))
-    serve(job, share=Share(0, 2))
-    with connect(timeout=0.05) as client:
-        answers = set()
-        for number in range(1, 20):
-            try:
-                answers.add(client.get("id0", "the value", f"k{number}") == number)
-            except NotServed as error:
-                answers.add(type(error))
-        assert answers == {True, NotServed}
-        with pytest.raises(NotServed, match="do not have all of its state"):
-            client.scan("id0", "the value")
-
-
-def test_a_server_that_dies_is_replaced_by_another_at_once(job, serve, settings, client):
-    job.run(("ann", 3))
-    alive, dead = serve(job), serve(job)
-    # The proxy would ask the dead one first.
-    alive.proxy._jobs["id0"] = dict(reversed(alive.proxy._jobs["id0"].items()))
-    dead._stopping.set()
-    dead._thread.join()
-    dead._listener.close()
-    assert next(iter(alive.proxy._jobs["id0"])) == dead.address
-    assert client.get("id0", "the value", "ann") == 3
-    assert dead.address not in alive.proxy._jobs["id0"]
 
 
 def test_a_job_without_a_checkpoint_is_known_and_not_served_yet(job, serve, connect):

@@ -28,5 +28,5 @@ def service(running: Service) -> Service:
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all views read the same time."""
     for name, module in list(sys.modules.items()):
-        if name.startswith("penstock.rest.views") and hasattr(module, "now_ms"):
+        if name.startswith(("penstock.rest.views", "penstock.driver.measures")) and hasattr(module, "now_ms"):
             monkeypatch.setattr(module, "now_ms", lambda: NOW)

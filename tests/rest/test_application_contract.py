@@ -16,11 +16,13 @@ from penstock.rest.application_service import served_application
 from penstock.rest.command_types import ClusterDescription
 from penstock.rest.endpoints import ENDPOINTS, Endpoint
 from penstock.rest.own_endpoints import OWN_ENDPOINTS, TEXT_ENDPOINTS
+from penstock.rest.state_endpoints import STATE_ENDPOINTS
 
 READS = [each for each in ENDPOINTS if each.method == "GET"]
 ABSENT = {"/jars/:jarid/plan": 409, "/penstock/v1/jobs/:jobid/logs/:name": 404, "/jobmanager/logs/:name": 404}
+ABSENT |= {each.path: 409 for each in STATE_ENDPOINTS}
 ABSENT |= {"/taskmanagers/:taskmanagerid/logs/:name": 404}
-"""What a program does not have: other programs, and log files."""
+"""What a program does not have: other programs, log files, and here queryable state."""
 OTHERS = ("/penstock/v1/events", "/jobs/:jobid/yarn-cancel")
 """Never ends, and ends the job."""
 
@@ -54,7 +56,7 @@ def rest(tmp_path_factory: pytest.TempPathFactory, triggers: dict[str, str]) -> 
 def path_of(endpoint: Endpoint, triggers: dict[str, str]) -> str:
     path = endpoint.path
     values = {"jobid": JOB, "vertexid": COUNT, "taskmanagerid": EXECUTOR, "checkpointid": str(CHECKPOINT)}
-    values |= {"subtaskindex": "1", "attempt": "0", "jarid": "a.py", "name": "a.log"}
+    values |= {"subtaskindex": "1", "attempt": "0", "jarid": "a.py", "name": "a.log", "state": "totals"}
     for name, value in (values | {"triggerid": triggers.get(endpoint.path, "")}).items():
         path = path.replace(f":{name}", value)
     assert ":" not in path

@@ -1,17 +1,25 @@
 """The metrics for Prometheus: they parse with its official parser, and have Flink's names and labels."""
 
+from pathlib import Path
+
+import msgspec
 import pytest
 from fake_gateway import JOB, snapshot
-from snapshot_jobs import running
+from snapshot_jobs import EXECUTOR, running
 
 from penstock.driver.job_snapshot import JobSnapshot, OperatorFacts, SubtaskSnapshot, VertexSnapshot
-from penstock.rest.prometheus import exposition
+from penstock.driver.prometheus import exposition
 
 parser = pytest.importorskip("prometheus_client.parser")
 
 OF_JOBS = {
     *("uptime", "downtime", "numRestarts", "fullRestarts", "runningTime", "restartingTime"),
-    *("numberOfCompletedCheckpoints", "numberOfFailedCheckpoints", "numberOfInProgressCheckpoints"),
+    *(
+        "lastCheckpointCompletedTimestamp",
+        "numberOfCompletedCheckpoints",
+        "numberOfFailedCheckpoints",
+        "numberOfInProgressCheckpoints",
+    ),
     *("totalNumberOfCheckpoints", "lastCheckpointDuration", "lastCheckpointSize", "lastCheckpointFullSize"),
     *("lastCompletedCheckpointId", "lastCheckpointRestoreTimestamp"),
 }
@@ -21,26 +29,83 @@ OF_TASKS = {
     *("busyTimeMsPerSecond", "backPressuredTimeMsPerSecond", "idleTimeMsPerSecond"),
 }
 OF_CLUSTER = {"numRunningJobs", "numRegisteredTaskManagers", "taskSlotsTotal", "taskSlotsAvailable"}
-TASK_LABELS = {"host", "tm_id", "job_id", "job_name", "task_id", "task_name", "subtask_index"}
+OF_OPERATORS = {"numRecordsIn", "numRecordsOut", "numRecordsInPerSecond", "numRecordsOutPerSecond", "numBytesOut"}
+OF_EXECUTORS = {
+    *("Memory_Heap_Used", "Memory_Heap_Max", "Memory_Heap_Committed", "Memory_NonHeap_Used"),
+    *("GarbageCollector_Young_Count", "GarbageCollector_Young_Time"),
+}
+OWN = {
+    *("flink_jobmanager_job_epoch", "flink_jobmanager_job_epochRecords", "flink_jobmanager_job_epochDurationMs"),
+    *("flink_jobmanager_job_epochCycleMs", "flink_jobmanager_job_slotsNeeded", "flink_jobmanager_job_slotsAvailable"),
+    *("flink_taskmanager_taskSlotsTotal", "flink_taskmanager_activeTasks"),
+    *("flink_taskmanager_storageMemoryUsed", "flink_taskmanager_storageMemoryMax"),
+}
+"""Metrics of Penstock that Flink does not have, in the scopes of Flink."""
+OF_THE_PROGRAM = {"parsed", "lengths_count", "lengths_sum", "lengths_min", "lengths_max", "lengths_mean"}
+SCOPES = ["taskmanager_job_task_operator", "taskmanager_job_task", "jobmanager_job_operator", "jobmanager_job"]
+SCOPES += ["taskmanager", "jobmanager"]
+"""A scope comes after those that begin with it."""
+
+
+def flinks_list() -> dict[str, set[str]]:
+    """Return the labels of Flink's metrics by name. The names are those of Flink 2.3, and `fullRestarts` of 1.20."""
+    lines = (Path(__file__).parents[1] / "data" / "flink_metrics.tsv").read_text().splitlines()[1:]
+    return {name: set(labels.split()) for name, labels in (line.split("\t") for line in lines)}
 
 
 def parsed(*jobs):
     return {family.name: family for family in parser.text_string_to_metric_families(exposition(jobs, "here"))}
 
 
-def test_names_and_labels_are_those_of_flink(tmp_path):
-    found = parsed(running(tmp_path))
-    assert {f"flink_jobmanager_{name}" for name in OF_CLUSTER} <= set(found)
-    assert {f"flink_jobmanager_job_{name}" for name in OF_JOBS} <= set(found)
-    assert {f"flink_taskmanager_job_task_{name}" for name in OF_TASKS} <= set(found)
-    for name, family in found.items():
+def with_executor(tmp_path) -> JobSnapshot:
+    job = running(tmp_path)
+    measured = msgspec.structs.replace(EXECUTOR, collectors={"Young": (3, 40)})
+    return msgspec.structs.replace(job, executors=[measured], application="app-1")
+
+
+def test_the_names_are_those_of_flinks_list_or_known_as_our_own(tmp_path):
+    found, flink = set(parsed(with_executor(tmp_path))), flinks_list()
+    assert {f"flink_jobmanager_{name}" for name in OF_CLUSTER} <= found & flink.keys()
+    assert {f"flink_jobmanager_job_{name}" for name in OF_JOBS} <= found & flink.keys()
+    assert {f"flink_taskmanager_job_task_{name}" for name in OF_TASKS} <= found & flink.keys()
+    assert {f"flink_taskmanager_job_task_operator_{name}" for name in OF_OPERATORS} <= found & flink.keys()
+    assert {f"flink_taskmanager_Status_JVM_{name}" for name in OF_EXECUTORS} <= found
+    of_operators = "flink_taskmanager_job_task_operator_"
+    unknown = {
+        name
+        for name in found - flink.keys() - OWN
+        if name.replace("_Young_", "_<collector>_") not in flink
+        and not name.startswith((f"{of_operators}to_", "flink_jobmanager_job_operator_"))
+        and name.removeprefix(of_operators) not in OF_THE_PROGRAM | {"numBuffersOut", "bufferFill"}
+    }
+    assert unknown == set()
+
+
+def test_every_sample_has_the_labels_that_flink_has_in_its_scope(tmp_path):
+    of_scope = {}
+    for name, labels in flinks_list().items():
+        scope = next(each for each in SCOPES if name.startswith(f"flink_{each}_"))
+        of_scope.setdefault(scope, labels)
+    seen = set()
+    for name, family in parsed(with_executor(tmp_path)).items():
+        scope = next(each for each in SCOPES if name.startswith(f"flink_{each}_"))
+        seen.add(scope)
         for sample in family.samples:
-            if name.startswith("flink_taskmanager_job_task_operator_"):
-                assert set(sample.labels) == TASK_LABELS | {"operator_id", "operator_name"}
-            elif name.startswith("flink_taskmanager_job_task_"):
-                assert set(sample.labels) == TASK_LABELS
-            elif name.startswith("flink_jobmanager_job_") and "_operator_" not in name:
-                assert set(sample.labels) == {"host", "job_id", "job_name"}
+            assert set(sample.labels) == of_scope[scope], name
+    assert seen == set(SCOPES)
+
+
+def test_the_help_is_that_of_flinks_reporter(tmp_path):
+    assert parsed(running(tmp_path))["flink_jobmanager_job_uptime"].documentation == "uptime (scope: jobmanager_job)"
+
+
+def test_values_of_labels_are_filtered_as_flink_does():
+    job = JobSnapshot(id="1" * 32, name="word count, é", state="RUNNING")
+    text = exposition([job], "a-host.b", filter_values=True)
+    (sample,) = {each.name: each for each in parser.text_string_to_metric_families(text)}[
+        "flink_jobmanager_job_uptime"
+    ].samples
+    assert (sample.labels["job_name"], sample.labels["host"]) == ("word_count___", "a_host_b")
 
 
 def test_values_are_those_of_the_snapshot(tmp_path):

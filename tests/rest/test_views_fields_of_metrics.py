@@ -75,6 +75,7 @@ OF_JOB = {
     "lastCheckpointSize": "5005",
     "lastCheckpointFullSize": "5006",
     "lastCompletedCheckpointId": "5001",
+    "lastCheckpointCompletedTimestamp": "5003",
     "lastCheckpointExternalPath": "/checkpoint/5000",
     "lastCheckpointRestoreTimestamp": "46",
     "epoch": "26",
@@ -141,6 +142,7 @@ MANAGERS = [manager(0, 9000, 12, 6, 2, False), manager(1, 9100, 27, 11, 5, True)
 def of_executor(base: int, slots: int, active: int) -> dict[str, str]:
     found = {
         "Status.JVM.Memory.Heap.Used": base + 2,
+        "Status.JVM.Memory.Heap.Committed": base + 3,
         "Status.JVM.Memory.Heap.Max": slots * (base + 1),
         "Status.JVM.Memory.NonHeap.Used": base + 6,
         "taskSlotsTotal": slots,

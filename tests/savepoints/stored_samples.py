@@ -84,6 +84,7 @@ METADATA = Metadata(
     sources={"words": SavedSource(name="Words", derived_uid=True, records=42, reader="rows", copied=True)},
     positions=Positions(batches={5: "{}"}, lines={"words": [Line(offsets={5: "3"}, files={"0": b"v1"})]}),
     times={"count": TIME},
+    queryable={"counts": StateAddress(uid="count", state="n")},
 )
 
 PART = Part(

@@ -58,7 +58,7 @@ STORED = {
         kxDPAAABi8/laADDw5LDwpHPAAABi8/laAETkqV3b3Jkc6ZjbGlja3OSq3NhdmVwb2ludC0xty9zYXZlcG9pbnRzL3NhdmVw
         b2ludC0xgaVjb3VudJICBIGlY291bnSSzIAQgaZjb3VudHOSpWNvdW50oW4=
     """,
-    "savepoint": """
+    "savepoint-3": """
         jaZmb3JtYXQDqHBlbnN0b2NrozAuMaJpZKtzYXZlcG9pbnQtMaNqb2KoY291bnRpbmenY3JlYXRlZM8AAAGLz+VoA6VjbG9j
         a88AAAGLz+VoAqdsaW5lYWdlqWxpbmVhZ2UtMapjaGVja3BvaW50B6ViYXRjaAWpb3BlcmF0b3JzgaVjb3VudISoc25hcHNo
         b3SaqmNvdW50IHRoZW0CzICBoW6pdmFsdWUgaW50kpW8ZGVsdGFzLzAwMDAwMDAwMDAwNy9hYi5hcnJvd80BLASSAAPAlahj
@@ -67,6 +67,17 @@ STORED = {
         NTY3ODlhYmNkZWYuYXJyb3fNA4SrYmxvY2tfY291bnQQp3NvdXJjZXOBpXdvcmRzhaRuYW1lpVdvcmRzq2Rlcml2ZWRfdWlk
         w6dyZWNvcmRzKqZyZWFkZXKkcm93c6Zjb3BpZWTDqXBvc2l0aW9uc5KBBaJ7fYGld29yZHORkoEFoTOBoTDEAnYxpXRpbWVz
         gaVjb3VudJeSERLDgadzcGxpdCAxkxDPAAABi8/laADDw5LDwpHPAAABi8/laAET
+    """,
+    "savepoint": """
+        jqZmb3JtYXQDqHBlbnN0b2NrozAuMaJpZKtzYXZlcG9pbnQtMaNqb2KoY291bnRpbmenY3JlYXRlZM8AAAGLz+VoA6VjbG9j
+        a88AAAGLz+VoAqdsaW5lYWdlqWxpbmVhZ2UtMapjaGVja3BvaW50B6ViYXRjaAWpb3BlcmF0b3JzgaVjb3VudISoc25hcHNo
+        b3SaqmNvdW50IHRoZW0CzICBoW6pdmFsdWUgaW50kpW8ZGVsdGFzLzAwMDAwMDAwMDAwNy9hYi5hcnJvd80BLASSAAPAlahj
+        ZC5hcnJvdwUBkQHEBWRlbHRhgadvZmZzZXRzlKVzcGxpdKNpbnSSkcQBAZCRxAFtgaVldmVudIIADAMPgaFulsPN6mDCkgUG
+        w8OBoW6SxANvbmXEA3R3b6NzdHKrZGVyaXZlZF91aWTDpmJsb2Nrc4EDktksc3RhdGUvMDEyMzQ1Njc4OWFiY2RlZjAxMjM0
+        NTY3ODlhYmNkZWYuYXJyb3fNA4SrYmxvY2tfY291bnQQp3NvdXJjZXOBpXdvcmRzhaRuYW1lpVdvcmRzq2Rlcml2ZWRfdWlk
+        w6dyZWNvcmRzKqZyZWFkZXKkcm93c6Zjb3BpZWTDqXBvc2l0aW9uc5KBBaJ7fYGld29yZHORkoEFoTOBoTDEAnYxpXRpbWVz
+        gaVjb3VudJeSERLDgadzcGxpdCAxkxDPAAABi8/laADDw5LDwpHPAAABi8/laAETqXF1ZXJ5YWJsZYGmY291bnRzkqVjb3Vu
+        dKFu
     """,
     "write-ahead-pieces": """
         kZSod2FsLzcvYWIJAsQBeA==
@@ -109,11 +120,14 @@ def test_a_manifest_file_of_an_earlier_version_is_loaded_in_the_current_format(t
     assert version.digest == digest_of(body)
 
 
-@pytest.mark.parametrize(("name", "number", "blocks"), [("savepoint-2", 2, 0), ("savepoint", 3, 16)])
+@pytest.mark.parametrize(
+    ("name", "number", "blocks"), [("savepoint-2", 2, 0), ("savepoint-3", 3, 16), ("savepoint", 3, 16)]
+)
 def test_a_savepoint_of_an_earlier_version_is_loaded(tmp_path, name, number, blocks):
     storage, body = LocalStorage(tmp_path), stored(name)
     storage.publish("_metadata", b"PENSTOCK SAVEPOINT\n" + digest_of(body) + body)
     operators = {uid: replace(each, block_count=blocks) for uid, each in METADATA.operators.items()}
     metadata = load_savepoint(storage)
-    assert metadata == replace(METADATA, format=number, operators=operators)
+    queryable = METADATA.queryable if name == "savepoint" else {}
+    assert metadata == replace(METADATA, format=number, operators=operators, queryable=queryable)
     assert metadata.operators["count"].all_blocks == Blocks(max_parallelism=128, count=16)

@@ -31,7 +31,7 @@ SETTINGS = {
     "execution.buffer-timeout": "100ms",
     "pipeline.object-reuse": "true",
     "pipeline.force-kryo": "true",
-    "metrics.reporter.prom.port": "9249",
+    "metrics.reporter.jmx.port": "9249",
     "metrics.latency.interval": "1000",
     "table.exec.mini-batch.enabled": "true",
     "rest.flamegraph.enabled": "true",

@@ -368,7 +368,8 @@ def test_a_job_without_metrics_sends_only_a_few_bytes_per_task(env, monkeypatch)
     with JobHarness(stream, parallelism=2) as job:
         job.push(*WORDS * 100).epoch()
     assert len(sizes) == 5
-    assert max(sizes) < 80 + len(socket.gethostname())
+    # With the heaviest keys, of which these words have few.
+    assert max(sizes) < 115 + len(socket.gethostname())
 
 
 def test_metrics_with_the_same_full_name_stay_separate(env):

@@ -21,7 +21,7 @@ from large_jobs import many_jobs, wide_job  # noqa: E402
 
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment  # noqa: E402
 from penstock.datastream.state import ValueStateDescriptor  # noqa: E402
-from penstock.driver.job_snapshot import ExceptionSnapshot, Operation  # noqa: E402
+from penstock.driver.job_snapshot import CheckpointSnapshot, ExceptionSnapshot, Operation  # noqa: E402
 from penstock.rest.assembly import rest_server  # noqa: E402
 from penstock.rest.token_file import service_token  # noqa: E402
 from penstock.state.local_storage import LocalStorage  # noqa: E402
@@ -43,19 +43,26 @@ class Count(KeyedProcessFunction):
         yield value
 
 
-def stored_state(folder: Path) -> str:
-    """Write checkpoints with the counts of words, and return their location."""
+def stored_state(folder: Path) -> tuple[str, str]:
+    """Write a savepoint and later checkpoints with the counts of words, and return their locations."""
     env = StreamExecutionEnvironment.get_execution_environment()
     words = env.from_collection([]).uid("words").key_by(lambda word: word).process(Count()).name("count").uid("count")
     storage = LocalStorage(folder / "checkpoints")
     with JobHarness(words, backend="filesystem", storage=storage) as job:
-        job.push("river", "lake", "river", HOSTILE).epoch()
-        return job.snapshot().checkpointing.storage
+        job.push("river", "lake", "sea").epoch()
+        saved = str(job.savepoint(folder / "savepoints"))
+        job.push("river", HOSTILE).epoch()
+        return job.snapshot().checkpointing.storage, saved
 
 
-def change(gateway: FakeGateway, command: str, storage: str) -> None:
+def change(gateway: FakeGateway, command: str, storage: str, saved: str) -> None:
     """Change the cluster."""
     job = snapshot(JOB)
+    if command == "another savepoint":
+        saved = "/savepoints/another"
+    made = CheckpointSnapshot(id=2, status="COMPLETED", savepoint=True, path=saved, triggered_ms=job.taken_ms)
+    history = [made, *job.checkpoints.history]
+    job = msgspec.structs.replace(job, checkpoints=msgspec.structs.replace(job.checkpoints, history=history))
     job = msgspec.structs.replace(job, checkpointing=msgspec.structs.replace(job.checkpointing, storage=storage))
     if command == "hostile":
         failure = ExceptionSnapshot(name=HOSTILE, message=HOSTILE, trace=HOSTILE, at_ms=job.taken_ms)
@@ -65,9 +72,18 @@ def change(gateway: FakeGateway, command: str, storage: str) -> None:
         job = msgspec.structs.replace(job, state="RESTARTING", state_since_ms=since, restarts=2)
     elif command == "savepoint":
         gateway.result = Operation(trigger_id="1" * 32, done=True, savepoint="/savepoints/<b>one</b>")
+    elif command == "plan":
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.from_collection([1]).name(HOSTILE).uid("numbers").rebalance().map(str).name("text").print()
+        job = msgspec.structs.replace(job, plan=env.get_execution_plan())
     elif command.startswith("wide"):
+        wide = wide_job(JOB, chains=int(command.split()[1]))
+        history = [
+            msgspec.structs.replace(each, path=saved) if each.savepoint else each for each in wide.checkpoints.history
+        ]
+        checkpoints = msgspec.structs.replace(wide.checkpoints, history=history)
         job = msgspec.structs.replace(
-            wide_job(JOB, chains=int(command.split()[1])), checkpointing=job.checkpointing, started_ms=job.started_ms
+            wide, checkpoints=checkpoints, checkpointing=job.checkpointing, started_ms=job.started_ms
         )
     gateway.by_id = {JOB: job}
     if command.startswith("many"):
@@ -83,13 +99,13 @@ def main() -> None:
         "web.refresh-interval": "1 s",
     }
     gateway = FakeGateway(settings, folder / "logs")
-    storage = stored_state(folder)
-    change(gateway, "", storage)
+    storage, saved = stored_state(folder)
+    change(gateway, "", storage, saved)
     server = rest_server(gateway, settings, folder, add_page)
     server.start()
     print(login_url(server.address, service_token(settings)), flush=True)
     for line in sys.stdin:
-        change(gateway, line.strip(), storage)
+        change(gateway, line.strip(), storage, saved)
         # What the page asked for, for the test to read.
         (folder / "asked").write_text(repr(gateway.asked))
         print("done", flush=True)

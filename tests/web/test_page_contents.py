@@ -1,11 +1,16 @@
 """The contents of the pages: hostile text stays text, every section renders every job, problems come first."""
 
+import json
+from base64 import b64decode
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import msgspec
 import pytest
+from snapshot_jobs import running
 from watched_jobs import SOURCE, epochs, job, subtask, with_vertex
 
+from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.job_snapshot import (
     CheckpointSnapshot,
     CheckpointsSnapshot,
@@ -24,8 +29,10 @@ HOSTILE = """<script>alert(1)</script><img src=x onerror=alert(1)>'"&{{ 1 + 1 }}
 SAFE_TAGS = {
     *("a", "b", "code", "dd", "details", "div", "dl", "dt", "figcaption", "figure", "g", "h1", "h2", "h3", "i", "li"),
     *("nav", "p", "path", "polyline", "pre", "rect", "section", "span", "strong", "summary", "svg", "table", "tbody"),
-    *("td", "text", "th", "thead", "time", "title", "tr", "ul"),
+    *("img", "td", "text", "th", "thead", "time", "title", "tr", "ul"),
 }
+
+DOWNLOADS = tuple(f"data:{each};base64," for each in ("text/plain", "application/json", "image/svg+xml"))
 
 
 class Parsed(HTMLParser):
@@ -42,7 +49,8 @@ class Parsed(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
-        self._open.append(tag)
+        if tag != "img":
+            self._open.append(tag)
 
     def handle_endtag(self, tag):
         assert self._open.pop() == tag
@@ -103,7 +111,8 @@ def test_hostile_text_is_shown_as_text_everywhere():
         for element, attributes in parsed.tags:
             assert not [each for each in attributes if each.startswith("on")], (name, element)
             link = attributes.get("href")
-            assert link is None or link.startswith("/web/"), (name, link)
+            assert link is None or link.startswith(("/web/", *DOWNLOADS)), (name, link)
+            assert element != "img" or attributes["src"].startswith("data:image/svg+xml;base64,")
         if name != "navigation":
             assert HOSTILE in parsed.text or HOSTILE[:20] in parsed.text, name
 
@@ -152,6 +161,37 @@ def test_the_graph_links_each_box_to_its_chain_and_shows_rates():
     parsed = Parsed(SECTIONS["graph"](job(9), Watch()))
     assert f"/web/jobs/{'1' * 32}/graph?vertex={SOURCE}" in [attributes.get("href") for _, attributes in parsed.tags]
     assert "0 rec/s" in parsed.text
+
+
+def downloads(html: str) -> dict[str, str]:
+    """Return the contents of the links to download, by file name."""
+    links = [attributes for element, attributes in Parsed(html).tags if "download" in attributes]
+    return {each["download"]: b64decode(each["href"].partition(",")[2]).decode() for each in links}
+
+
+def test_the_plan_can_be_downloaded_as_text_json_and_svg(tmp_path):
+    found = downloads(SECTIONS["plan"](running(tmp_path), Watch()))
+    assert "last  (parallelism 2)\n    " in found["plan.txt"]
+    assert {"words", "parse", "last", "upper"} <= {node["uid"] for node in json.loads(found["plan.json"])["nodes"]}
+    drawing = ElementTree.fromstring(found["plan.svg"])
+    assert drawing.tag == "{http://www.w3.org/2000/svg}svg"
+    assert any("upper" in (each.text or "") for each in drawing.iter())
+
+
+def test_hostile_names_stay_text_in_the_drawing_of_the_plan():
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.from_collection([1]).name(HOSTILE).uid(HOSTILE).rebalance().map(str).name(HOSTILE).print().name(HOSTILE)
+    snapshot = JobSnapshot(id="1" * 32, name=HOSTILE, state="RUNNING", plan=env.get_execution_plan())
+    drawing = ElementTree.fromstring(downloads(SECTIONS["plan"](snapshot, Watch()))["plan.svg"])
+    tags = {each.tag.rpartition("}")[2] for each in drawing.iter()}
+    assert tags <= {"svg", "style", "defs", "marker", "path", "rect", "g", "title", "text"}
+    assert any(HOSTILE in (each.text or "") for each in drawing.iter())
+
+
+@pytest.mark.parametrize("plan", ["", "[]", '{"nodes": [{}]}', '{"nodes": 3}', "not JSON"])
+def test_a_plan_that_cannot_be_drawn_is_shown_as_it_is(plan):
+    text = Parsed(SECTIONS["plan"](JobSnapshot(id="1" * 32, name="a", state="RUNNING", plan=plan), Watch())).text
+    assert "The plan cannot be drawn." in text
 
 
 def test_charts_show_the_newest_values_with_units():

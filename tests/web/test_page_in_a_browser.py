@@ -207,14 +207,79 @@ def test_a_refresh_keeps_the_focus(visit, service):
 def test_a_key_is_looked_up_in_the_newest_checkpoint(visit):
     page = visit.open(f"/jobs/{JOB}/state")
     result = page.get_by_role("region", name="Result")
-    expect(result).to_contain_text("Rows 1 to 3, the last one", timeout=15_000)
-    expect(page.get_by_text("Only one checkpoint is retained.")).to_be_visible()
+    expect(result).to_contain_text("Rows 1 to 4, the last one", timeout=15_000)
     page.get_by_label("Key", exact=True).fill("river")
     page.get_by_role("button", name="Look up").click()
     expect(result).to_contain_text("Key group")
     expect(result.locator("code").nth(1)).to_have_text("2")
+    expect(result).to_contain_text("Not live: queryable-state.enable is not true for this job")
     page.get_by_role("button", name="History").click()
     expect(result).to_contain_text("History of river")
+
+
+def shown_state(visit: Visit, query: str = ""):  # type: ignore[no-untyped-def]
+    """Open the state browser, and return its page and result once it shows rows."""
+    page = visit.open(f"/jobs/{JOB}/state{query}")
+    result = page.get_by_role("region", name="Result")
+    expect(result).to_contain_text("Rows 1 to", timeout=15_000)
+    return page, result
+
+
+def test_an_example_is_looked_up_by_choosing_it(visit):
+    page, result = shown_state(visit)
+    expect(page.get_by_text("Keys are of type str.")).to_be_visible()
+    page.locator(".examples").get_by_role("button", name="river").click()
+    expect(result).to_contain_text("Key river")
+    expect(page.get_by_label("Key", exact=True)).to_have_value("river")
+
+
+def test_rows_are_searched_by_a_condition_and_an_error_is_in_words(visit):
+    page, result = shown_state(visit)
+    page.get_by_label("Rows where").fill("value > 1")
+    page.get_by_role("button", name="Search").click()
+    expect(result).to_contain_text("Rows 1 to 1, the last one")
+    expect(result.locator("td").first).to_have_text("river")
+    page.get_by_label("Rows where").fill("price > 1")
+    page.get_by_label("Rows where").press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("The state has no column 'price', only key, value.")
+
+
+def test_a_savepoint_is_compared_with_the_newest_checkpoint(visit):
+    page, result = shown_state(visit)
+    page.get_by_label("Compare with").click()
+    page.get_by_role("option", name="savepoint").click()
+    page.get_by_role("button", name="Compare", exact=True).click()
+    expect(result).to_contain_text("1 changed, 1 added, 0 removed of 4 keys.")
+    rows = result.get_by_role("table", name="Differences").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.nth(0)).to_contain_text("changed")
+    expect(rows.nth(0).locator("td").nth(1)).to_have_text("river")
+    expect(rows.nth(1).locator("td").nth(1)).to_contain_text("{{ 6 * 7 }}")
+
+
+def test_a_savepoint_leads_to_its_state_and_to_a_form_that_resumes_from_it(visit):
+    page = visit.open(f"/jobs/{JOB}/checkpoints")
+    page.get_by_role("link", name="Look at its state").click()
+    result = page.get_by_role("region", name="Result")
+    expect(result).to_contain_text("Rows 1 to 3, the last one", timeout=15_000)
+    saved = page.get_by_label("Moment").input_value().removeprefix("savepoint ")
+    page = visit.open(f"/jobs/{JOB}/checkpoints")
+    page.get_by_role("link", name="Resume from it").click()
+    expect(page.get_by_label("Resume from a savepoint")).to_have_value(saved)
+    expect(page.get_by_text("Leave the savepoint unchanged")).to_be_visible()
+
+
+def test_a_savepoint_is_deleted_only_after_a_confirmation(visit, service):
+    service.change("another savepoint")
+    page = visit.open(f"/jobs/{JOB}/checkpoints")
+    page.get_by_role("button", name="Dispose").click()
+    page.get_by_role("dialog").get_by_role("button", name="Back").click()
+    assert "'dispose'" not in service.asked()
+    page.get_by_role("button", name="Dispose").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete the savepoint").click()
+    expect(page.get_by_text("Disposal is complete.")).to_be_visible(timeout=10_000)
+    assert "('dispose', '/" in service.asked()
+    expect(page.get_by_role("button", name="Dispose")).to_have_count(0)
 
 
 def test_a_hostile_key_is_looked_up_and_shown_as_text(visit):
@@ -227,15 +292,15 @@ def test_a_hostile_key_is_looked_up_and_shown_as_text(visit):
 
 def test_a_state_is_exported(visit):
     page = visit.open(f"/jobs/{JOB}/state")
-    expect(page.get_by_role("region", name="Result")).to_contain_text("Rows 1 to 3", timeout=15_000)
+    expect(page.get_by_role("region", name="Result")).to_contain_text("Rows 1 to 4", timeout=15_000)
     with page.expect_download() as download:
         page.get_by_role("button", name="Export CSV").click()
-    assert sorted(Path(download.value.path()).read_text().splitlines())[-1] == '"river","2"'
+    assert '"river","2"' in Path(download.value.path()).read_text().splitlines()
 
 
 def test_a_path_without_a_savepoint_is_reported_with_the_next_step(visit):
     page = visit.open(f"/jobs/{JOB}/state")
-    expect(page.get_by_role("region", name="Result")).to_contain_text("Rows 1 to 3", timeout=15_000)
+    expect(page.get_by_role("region", name="Result")).to_contain_text("Rows 1 to 4", timeout=15_000)
     page.get_by_label("Or the path of a savepoint").fill("/nowhere/<i>x</i>")
     page.get_by_role("button", name="Open").click()
     expect(page.get_by_role("alert")).to_contain_text("/nowhere/<i>x</i>")
@@ -246,6 +311,36 @@ def test_a_log_is_shown_and_filtered(visit):
     expect(page.locator("pre")).to_contain_text("first line of job-1.out", timeout=10_000)
     page.get_by_label("Lines that contain").fill("SECOND")
     expect(page.locator("pre")).to_have_text("second line of job-1.out", timeout=10_000)
+
+
+def test_a_chosen_chart_is_remembered_by_the_browser_until_it_is_removed(visit):
+    page = visit.open(f"/jobs/{JOB}/charts")
+    chart = page.get_by_role("heading", name="Job: numRestarts")
+    page.get_by_label("Metric").fill("numRestarts")
+    page.get_by_role("option", name="Job: numRestarts").click()
+    expect(chart).to_be_visible()
+    page = visit.open(f"/jobs/{JOB}/charts")
+    expect(chart).to_be_visible(timeout=10_000)
+    page.get_by_label("Remove a chart").click()
+    page.get_by_role("option", name="Job: numRestarts").click()
+    expect(chart).not_to_be_visible()
+    page = visit.open(f"/jobs/{JOB}/charts")
+    expect(page.get_by_role("heading", name="Throughput")).to_be_visible()
+    assert page.evaluate("Object.values(localStorage)") == ["[]"]
+    expect(chart).not_to_be_visible()
+
+
+def test_the_plan_is_drawn_and_downloaded(visit, service):
+    service.change("plan")
+    page = visit.open(f"/jobs/{JOB}/plan")
+    image = page.get_by_role("img", name="Plan of")
+    expect(image).to_be_visible()
+    assert image.evaluate("image => image.naturalWidth") > 300
+    for text, name, part in (("JSON", "plan.json", '"uid": "numbers"'), ("SVG", "plan.svg", "&lt;img src=x")):
+        with page.expect_download() as download:
+            page.get_by_role("link", name=f"Download as {text}").click()
+        assert download.value.suggested_filename == name
+        assert part in Path(download.value.path()).read_text()
 
 
 CONTRASTS = """() => {
@@ -274,40 +369,83 @@ CONTRASTS = """() => {
 }"""
 
 
+def look_at_rows(page: Page) -> None:
+    expect(page.get_by_role("region", name="Result")).to_contain_text("Rows 1 to 4", timeout=15_000)
+
+
+def look_at_a_key(page: Page) -> None:
+    look_at_rows(page)
+    page.locator(".examples").get_by_role("button", name="river").click()
+    expect(page.get_by_role("region", name="Result")).to_contain_text("Key group")
+
+
+def look_at_differences(page: Page) -> None:
+    look_at_rows(page)
+    page.get_by_label("Compare with").click()
+    page.get_by_role("option", name="savepoint").click()
+    page.get_by_role("button", name="Compare", exact=True).click()
+    expect(page.get_by_role("table", name="Differences")).to_be_visible()
+
+
+def look_at_a_log(page: Page) -> None:
+    expect(page.locator("pre")).to_contain_text("first line", timeout=10_000)
+
+
+def look_at_a_question(page: Page) -> None:
+    page.get_by_role("button", name="Rescale").click()
+    expect(page.get_by_role("dialog")).to_contain_text("slots")
+
+
+VIEWS = [
+    ("overview", "restarting", "", None),
+    *((each, "wide 9", f"jobs/{JOB}/{each}", None) for each in ("graph", "charts", "checkpoints", "exceptions")),
+    *((each, "wide 9", f"jobs/{JOB}/{each}", None) for each in ("configuration", "plan", "executors")),
+    ("logs", "wide 9", f"jobs/{JOB}/logs", look_at_a_log),
+    ("state", "wide 9", f"jobs/{JOB}/state", look_at_rows),
+    ("key", "wide 9", f"jobs/{JOB}/state", look_at_a_key),
+    ("comparison", "wide 9", f"jobs/{JOB}/state", look_at_differences),
+    ("question", "wide 9", f"jobs/{JOB}/graph", look_at_a_question),
+    ("submit", "", "submit?savepoint=/savepoints/one", None),
+]
+"""Every page: its name, the change of the cluster, the path, and what to do there."""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_text_has_enough_contrast_in_light_and_dark(visit, service, scheme, width):
+def test_text_has_enough_contrast_and_fits_in_light_and_dark(visit, service, scheme, width):
     """The screenshots in docs/run come from here: set PENSTOCK_SCREENSHOTS to a directory."""
     visit.page.emulate_media(color_scheme=scheme)
     visit.page.set_viewport_size({"width": width, "height": 800})
-    for command, section in (
-        ("restarting", ""),
-        ("wide 9", f"jobs/{JOB}/graph"),
-        ("wide 9", f"jobs/{JOB}/charts"),
-        ("wide 9", f"jobs/{JOB}/checkpoints"),
-        ("wide 9", f"jobs/{JOB}/exceptions"),
-        ("wide 9", f"jobs/{JOB}/state"),
-    ):
+    for name, command, path, look in VIEWS:
         service.change(command)
-        page = visit.open(f"/{section}")
-        if section.endswith("state"):
-            expect(page.get_by_role("region", name="Result")).to_contain_text("Rows 1 to 3", timeout=15_000)
-        assert page.evaluate(CONTRASTS) == [], section
+        page = visit.open(f"/{path}")
+        if look is not None:
+            look(page)
+        assert page.evaluate(CONTRASTS) == [], name
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
         folder = os.environ.get("PENSTOCK_SCREENSHOTS")
         if folder:
-            name = section.rpartition("/")[2] or "overview"
-            page.screenshot(path=Path(folder) / f"web-{name}-{width}-{scheme}.png")
+            page.screenshot(path=Path(folder) / f"web-{name}-{width}-{scheme}.png", animations="disabled")
 
 
 def test_a_program_is_uploaded_and_submitted(visit, service, tmp_path):
     (tmp_path / "<b>job.py").write_text("program")
     page = visit.open("/submit")
-    page.get_by_role("button", name="Submit").click()
+    page.get_by_role("button", name="Submit", exact=True).click()
     expect(page.get_by_role("alert")).to_have_text("Choose a program first.")
     page.locator("input[type=file]").set_input_files(tmp_path / "<b>job.py")
     expect(page.get_by_text("It does not run yet.")).to_be_visible()
     assert "('run'" not in service.asked()
-    page.get_by_label("Settings, one per line: key: value").fill("parallelism.default: 3")
-    page.get_by_role("button", name="Submit").click()
+    page.get_by_label("Add a setting").fill("parallelism.def")
+    page.get_by_role("option", name="parallelism.default: ").click()
+    settings = page.get_by_label("Settings, one per line: key: value")
+    expect(settings).to_have_value("parallelism.default: ")
+    settings.fill("parallelism.default: 3")
+    page.get_by_label("Resume from a savepoint").fill("/savepoints/one")
+    page.get_by_role("button", name="Dry run").click()
+    expect(page.get_by_text("The job would resume from the savepoint.")).to_be_visible()
+    assert "('run'" not in service.asked()
+    page.get_by_role("button", name="Submit", exact=True).click()
     expect(page.get_by_role("link", name="c" * 32)).to_be_visible()
+    assert "claim_mode='NO_CLAIM'" in service.asked()
     assert "'parallelism.default': '3'" in service.asked()

@@ -6,14 +6,17 @@ import io
 import pyarrow.parquet
 import pytest
 
+from penstock.common.time import Time
 from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
-from penstock.datastream.state import ValueStateDescriptor
+from penstock.datastream.state import StateTtlConfig, ValueStateDescriptor
 from penstock.errors import PenstockError
 from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
-from penstock.web import state_reader
+from penstock.web import state_comparison, state_reader
+from penstock.web.reading import Reading, ReadStopped
+from penstock.web.state_comparison import compare_moments, compare_snapshots
 from penstock.web.state_reader import NEWEST
-from penstock.web.state_view import changes, history_view, key_view, rows_view, tree
+from penstock.web.state_view import changes, comparison_view, history_view, key_view, rows_view, tree
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -93,9 +96,9 @@ def test_rows_are_paged_and_searched(job):
     assert "Rows 101 to 120, the last one" in rows_view(last)
     keys = {row["key"] for offset in (0, 50, 100) for row in state_reader.page_of(opened, "count", "seen", offset).rows}
     assert len(keys) == 120
-    (row,) = state_reader.page_of(opened, "count", "seen", containing="word-77").rows
+    (row,) = state_reader.page_of(opened, "count", "seen", where='"word-77"').rows
     assert row["key"] == "word-77"
-    none = state_reader.page_of(opened, "count", "seen", containing="word-999")
+    none = state_reader.page_of(opened, "count", "seen", where='key = "word-999"')
     assert "120 rows searched" in rows_view(none)
 
 
@@ -104,8 +107,8 @@ def test_examples_are_keys_that_can_be_looked_up(job):
     snapshot = job.snapshot()
     opened = state_reader.open_moment(snapshot, NEWEST)
     examples = state_reader.examples(opened, "count", "seen")
-    assert sorted(examples) == ["a", "b"]
-    assert all(state_reader.look_up(opened, "count", "seen", each, snapshot).rows for each in examples)
+    assert (sorted(examples.keys), examples.kind) == (["a", "b"], "str")
+    assert all(state_reader.look_up(opened, "count", "seen", each, snapshot).rows for each in examples.keys)
 
 
 def test_a_savepoint_is_a_moment_and_the_history_compares_them(job, tmp_path):
@@ -184,3 +187,114 @@ def test_changes_mark_what_differs():
     assert "<del>c: 3</del>" in html
     assert "<ins>4</ins>" in html
     assert html.count("<ins>") == 2
+
+
+def test_two_moments_are_compared(job, tmp_path):
+    job.push("a", "b").epoch()
+    path = str(job.savepoint(tmp_path / "savepoints"))
+    job.push("a", "c").epoch()
+    snapshot = job.snapshot()
+    reading = Reading()
+    found = compare_moments(snapshot, path, NEWEST, "count", "seen", reading)
+    assert found.counts == {"changed": 1, "added": 1, "removed": 0}
+    assert [(each.key, each.before, each.after) for each in found.kept] == [("a", 1, 2), ("c", None, 1)]
+    assert (found.keys, found.limited, reading.share) == (3, False, 1.0)
+    html = comparison_view(found, 0)
+    assert "1 changed, 1 added, 0 removed of 3 keys" in html
+    assert "Differences 1 to 2 of 2" in html
+    assert path in html
+    same = compare_moments(snapshot, NEWEST, NEWEST, "count", "seen", Reading())
+    assert "Both have the same values." in comparison_view(same, 0)
+
+
+def test_differences_are_paged_and_end_at_the_limit(job, monkeypatch, tmp_path):
+    job.push("a").epoch()
+    path = str(job.savepoint(tmp_path / "savepoints"))
+    job.push(*(f"word-{number}" for number in range(120))).epoch()
+    snapshot = job.snapshot()
+    monkeypatch.setattr(state_comparison, "_KEPT", 70)
+    found = compare_moments(snapshot, path, NEWEST, "count", "seen", Reading())
+    assert "Differences 51 to 70 of 120. The page keeps 70." in comparison_view(found, 50)
+    monkeypatch.setattr(state_comparison, "MOST_COMPARED", 30)
+    found = compare_moments(snapshot, path, NEWEST, "count", "seen", Reading())
+    assert found.limited
+    assert 30 <= found.keys < 121
+    assert "ended at its limit" in comparison_view(found, 0)
+
+
+def test_a_state_that_neither_moment_has_is_an_error_that_lists_the_states(job):
+    job.push("a").epoch()
+    opened = state_reader.open_moment(job.snapshot(), NEWEST)
+    with pytest.raises(PenstockError, match="has no state 'other', only"):
+        compare_snapshots(opened, opened, "count", "other", Reading())
+
+
+def test_a_viewer_stops_a_search_and_a_comparison(job):
+    job.push(*(f"word-{number}" for number in range(120))).epoch()
+    opened = state_reader.open_moment(job.snapshot(), NEWEST)
+    reading = Reading()
+    reading.stop()
+    with pytest.raises(ReadStopped):
+        state_reader.page_of(opened, "count", "seen", where="value = 7", reading=reading)
+
+
+def test_a_search_ends_at_its_limit_and_says_so(job, monkeypatch):
+    job.push(*(f"word-{number}" for number in range(120))).epoch()
+    opened = state_reader.open_moment(job.snapshot(), NEWEST)
+    assert not state_reader.page_of(opened, "count", "seen").limited
+    monkeypatch.setattr(state_reader, "_MOST_SEARCHED", 40)
+    found = state_reader.page_of(opened, "count", "seen", where="value = 7")
+    assert (found.rows, found.searched, found.limited) == ([], 40, True)
+    assert "The search ended after 40 rows." in rows_view(found)
+
+
+def test_rows_are_found_by_a_condition_on_fields(job):
+    job.push("a", "b", "a", "c", "a").epoch()
+    opened = state_reader.open_moment(job.snapshot(), NEWEST)
+    found = state_reader.page_of(opened, "count", "seen", where='value >= 2 or key = "c"')
+    assert sorted((row["key"], row["value"]) for row in found.rows) == [("a", 3), ("c", 1)]
+    with pytest.raises(PenstockError, match="no column 'price', only key, value"):
+        state_reader.page_of(opened, "count", "seen", where="price > 3")
+    with pytest.raises(PenstockError, match="type int"):
+        state_reader.page_of(opened, "count", "seen", where='value = "3"')
+
+
+class Watched(KeyedProcessFunction):
+    """Keeps a value for an hour, and sets a timer of each clock."""
+
+    def open(self, runtime_context):
+        last = ValueStateDescriptor("last", int)
+        last.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(1)).build())
+        self.last = runtime_context.get_state(last)
+
+    def process_element(self, value, ctx):
+        self.last.update(value[1])
+        ctx.timer_service().register_event_time_timer(60_000)
+        ctx.timer_service().register_processing_time_timer(7_000_000)
+
+
+def test_a_key_is_shown_with_its_time_to_live_and_timers(tmp_path):
+    env = StreamExecutionEnvironment.get_execution_environment()
+    pairs = env.from_collection([]).uid("pairs")
+    watched = pairs.key_by(lambda pair: pair[0]).process(Watched()).name("watched").uid("watched")
+    with JobHarness(watched, backend="filesystem", storage=LocalStorage(tmp_path / "checkpoints")) as harness:
+        harness.set_clock(1_000)
+        harness.push((("a", 1), 5)).epoch()
+        snapshot = harness.snapshot()
+        opened = state_reader.open_moment(snapshot, NEWEST)
+        examples = state_reader.examples(opened, "watched", "last")
+        found = state_reader.look_up(opened, "watched", "last", examples.keys[0], snapshot)
+        other = state_reader.look_up(opened, "watched", "last", '["b", 1]', snapshot)
+    assert examples == (['["a",1]'], "tuple (f0: str, f1: int), written as a JSON list")
+    assert found.ttl_ms == 3_600_000
+    assert sorted((each["timestamp"], each["domain"]) for each in found.timers) == [
+        (60_000, "EVENT_TIME"),
+        (7_000_000, "PROCESSING_TIME"),
+    ]
+    html = key_view(examples.keys[0], found)
+    assert "Values live 1 h after their last access." in html
+    assert 'data-ms="3601000"' in html
+    assert 'data-ms="60000"' in html
+    assert "processing time" in html
+    assert other.timers == []
+    assert "Timers" not in key_view("b", other)

@@ -5,7 +5,8 @@ From lowest to highest precedence: the configuration file, the variable PENSTOCK
 
 definition.py                               the Option class
 program.py, checkpoints.py, restarts.py,    the options by subject: import each from its module
-state.py, query.py, running.py, service.py
+state.py, query.py, running.py, metrics.py,
+service.py
 flink/                                      Flink's settings that have no effect here, or are refused
 registry.py                                 all options by key, and the validation of settings
 surrounding.py                              settings from the file and the environment variable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.common.options.definition import option, optional
-from penstock.common.setting_types import Choice, Length, Size, Text, Truth, Whole
+from penstock.common.setting_types import Choice, Length, Pairs, Size, Text, Truth, Whole
 
 MOST_KEY_GROUPS = 1 << 15
 """Flink's limit, for subtasks as well: a key group takes two bytes, the first two of every state entry."""
@@ -47,6 +47,21 @@ AUTO_WATERMARK_INTERVAL = option(
     "end of each epoch, as in Flink; the length has no other effect.",
 )
 SEGMENT_SIZE = option("taskmanager.memory.segment-size", Size(1, 1 << 30), "32768", "Target size of a buffer in bytes.")
+GLOBAL_JOB_PARAMETERS = optional(
+    "pipeline.global-job-parameters",
+    Pairs(),
+    "none",
+    "Parameters that functions read with `RuntimeContext.get_job_parameter`: `name:value,other:value`. "
+    "`env.get_config().set_global_job_parameters` replaces them.",
+)
+CACHED_FILES = option(
+    "pipeline.cached-files",
+    Text(),
+    "",
+    "Files and folders that functions find with `SparkFiles.get(name)`, separated by semicolons: "
+    "`name:words,path:/data/words.txt,executable:false;name:…`. `env.register_cached_file` adds one.",
+    default_text="none",
+)
 PYTHON_EXECUTABLE = option(
     "python.executable",
     Text(),

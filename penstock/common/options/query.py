@@ -47,6 +47,28 @@ SERVER_PORTS = option(
 QUERY_ADDRESS = option(
     "queryable-state.bind-address", Text(), "127.0.0.1", "Address that the proxy and state servers listen on."
 )
+ADVERTISED_ADDRESS = option(
+    "queryable-state.advertised-address",
+    Text(),
+    "",
+    "Name or address under which proxies on other hosts reach the state servers of this one. The certificate must be "
+    "valid for it.",
+    default_text="`queryable-state.bind-address`; the name of the host if that is `0.0.0.0` or `::`",
+)
+HEARTBEAT_INTERVAL = option(
+    "queryable-state.heartbeat.interval",
+    Length(1),
+    "1 s",
+    "How often a state server announces itself to the others of its job. Each time, it writes one file to the "
+    "checkpoint storage and reads those of the others.",
+)
+HEARTBEAT_TIMEOUT = option(
+    "queryable-state.heartbeat.timeout",
+    Length(1),
+    "3 s",
+    "Time without an announcement after which the others take the blocks of a state server. Set the same value for all "
+    "servers of a job, and at least twice the interval.",
+)
 PROXY_THREADS = option(
     "queryable-state.proxy.query-threads",
     Whole(0, 10_000),

@@ -7,14 +7,14 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.common.options import checkpoints, program, query, restarts, running, service, state
+from penstock.common.options import checkpoints, metrics, program, query, restarts, running, service, state
 from penstock.common.options.definition import Option
 from penstock.common.options.flink.rulings import exact, ruling_of
 from penstock.common.setting_types import BadSetting
 
 OPTIONS: dict[str, Option[Any]] = {
     option.key: option
-    for subject in (program, checkpoints, restarts, state, query, running, service)
+    for subject in (program, checkpoints, restarts, state, query, running, metrics, service)
     for option in vars(subject).values()
     if isinstance(option, Option)
 }

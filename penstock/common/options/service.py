@@ -133,7 +133,7 @@ WEB_SUBMIT = option(
     aliases=("jobmanager.web.submit.enable",),
 )
 WEB_CANCEL = option("web.cancel.enable", Truth(), "true", "`false`: REST and the page cancel no jobs.")
-WEB_STATE = option("web.state.enable", Truth(), "true", "`false`: the page shows no state of jobs.")
+WEB_STATE = option("web.state.enable", Truth(), "true", "`false`: REST and the page show no state of jobs.")
 
 HA_TYPE = option(
     "high-availability.type",

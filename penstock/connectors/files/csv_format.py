@@ -27,7 +27,10 @@ _BROKEN = BasicType.FLOAT, BasicType.DOUBLE
 
 
 class CsvFormat(StreamFormat):
-    """`strict` checks the header against the given columns; otherwise the header line is skipped."""
+    """`strict` checks the header against the given columns; otherwise the header line is skipped.
+
+    `drops_others` accepts lines with more fields than there are columns.
+    """
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class CsvFormat(StreamFormat):
         text: CsvText,
         charset: str = "UTF-8",
         strict: bool = True,
+        drops_others: bool = False,
     ) -> None:
         types = dict(columns) if isinstance(columns, Mapping) else dict.fromkeys(columns or (), str)
         self._record = None if value_type is None or isinstance(value_type, RowTypeInfo) else value_type
@@ -54,6 +58,7 @@ class CsvFormat(StreamFormat):
         self._text = text
         self._charset = python_charset(charset)
         self._strict = strict
+        self._drops_others = drops_others
 
     def read(self, file: InputFile) -> Iterator[Any]:
         held = None if file.lenient else HeldLines(self._charset)
@@ -103,6 +108,8 @@ class CsvFormat(StreamFormat):
                 if held is not None and held.wrong is not None:
                     yield unreadable(line, held.wrong)
                 continue
+            if len(line) > count and self._drops_others:
+                del line[count:]
             if len(line) != count:
                 yield unreadable(line, f"it has {len(line)} fields, not {count}: {', '.join(fields)}")
                 continue

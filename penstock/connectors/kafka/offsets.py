@@ -95,7 +95,10 @@ class KafkaOffsetsInitializer:
     def offsets(
         offsets: Offsets, offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.EARLIEST
     ) -> KafkaOffsetsInitializer:
-        """Use the given offsets, or ``offset_reset_strategy`` for other partitions and for nonexistent offsets."""
+        """Use the given offsets, and the group's committed offsets for other partitions.
+
+        ``offset_reset_strategy`` is for partitions that have neither, and for nonexistent offsets.
+        """
         for partition, offset in offsets.items():
             if not isinstance(partition, KafkaTopicPartition) or type(offset) is not int or offset < 0:
                 raise PenstockError(
@@ -112,7 +115,8 @@ class KafkaOffsetsInitializer:
             return log.latest(partitions)
         if self.kind == "timestamp":
             return log.at_time(partitions, self._timestamp)
-        wanted = log.committed(partitions) if self.kind == "committed" else self._offsets
+        others = [partition for partition in partitions if partition not in self._offsets]
+        wanted = (log.committed(others) if others else {}) | self._offsets
         first, last = log.earliest(partitions), log.latest(partitions)
         return {
             partition: self._within(partition, wanted.get(partition), first[partition], last[partition])

@@ -31,12 +31,22 @@ class CsvSchema:
         >>> schema = CsvSchema.builder().add_string_column("name").add_number_column("age").build()
     """
 
-    def __init__(self, columns: dict[str, Any], text: CsvText, header: bool, strict: bool, skip_first: bool) -> None:
+    def __init__(
+        self,
+        *,
+        columns: dict[str, Any],
+        text: CsvText,
+        header: bool,
+        strict: bool,
+        skip_first: bool,
+        drops_others: bool,
+    ) -> None:
         self.columns = columns
         self.text = text
         self.header = header
         self.strict = strict
         self.skip_first = skip_first
+        self.drops_others = drops_others
 
     @staticmethod
     def builder() -> CsvSchemaBuilder:
@@ -58,11 +68,11 @@ class CsvSchemaBuilder:
 
     def __init__(self) -> None:
         self._columns: dict[str, Any] = {}
-        # As in Flink, None is written as an empty field.
-        self._text = CsvText(null_text="")
+        # As in Flink, None is written as an empty field, which is read as empty text.
+        self._text = CsvText()
         self._separators: dict[str, str] = {}
         self._separator = ";"
-        self._header = self._strict = self._skip_first = False
+        self._header = self._strict = self._skip_first = self._drops_others = False
 
     def build(self) -> CsvSchema:
         """Return the schema.
@@ -83,7 +93,14 @@ class CsvSchemaBuilder:
                     fix="Pass one to add_array_column, or call set_array_element_separator.",
                 )
         text = replace(self._text, separators=separators)
-        return CsvSchema(dict(self._columns), text, self._header, self._strict, self._skip_first)
+        return CsvSchema(
+            columns=dict(self._columns),
+            text=text,
+            header=self._header,
+            strict=self._strict,
+            skip_first=self._skip_first,
+            drops_others=self._drops_others,
+        )
 
     def add_string_column(self, name: str) -> CsvSchemaBuilder:
         """Add a text column.
@@ -251,6 +268,15 @@ class CsvSchemaBuilder:
         self._skip_first = skip
         return self
 
+    def set_any_property_name(self, name: str) -> CsvSchemaBuilder:
+        """Accept lines with more fields than the schema has columns when reading, and drop those fields.
+
+        Args:
+            name: The name of the property to which Flink assigns the fields before it drops them.
+        """
+        self._drops_others = bool(name)
+        return self
+
     def _add(self, name: str, kind: Any) -> CsvSchemaBuilder:
         self._columns[name] = kind
         return self
@@ -277,7 +303,14 @@ class CsvReaderFormat(CsvFormat):
             raise PenstockError("A CsvSchema can have a header or a first row to skip, not both.")
         # A row to skip is treated as a header that is not validated.
         header = schema.header or schema.skip_first
-        return CsvReaderFormat(schema.columns, header, None, schema.text, strict=schema.strict and schema.header)
+        return CsvReaderFormat(
+            schema.columns,
+            header,
+            None,
+            schema.text,
+            strict=schema.strict and schema.header,
+            drops_others=schema.drops_others,
+        )
 
 
 class CsvBulkWriters:

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from penstock.driver.job_snapshot import JobSnapshot, SubtaskSnapshot, VertexSnapshot
+from penstock.driver.measures import ENDED as ENDED
+from penstock.driver.measures import ended_at as ended_at
+from penstock.driver.measures import taskmanager_id as taskmanager_id
 from penstock.rest.contract import (
     AggregatedTaskDetailsInfo,
     ConfigurationInfoEntry,
@@ -19,15 +22,8 @@ from penstock.rest.views.requests import BadQuery, NotFound, PathParams, Query
 
 JOB_STATES: tuple[str, ...] = get_args(JobState)
 TASK_STATES: tuple[str, ...] = get_args(TaskState)
-ENDED = frozenset({"FAILED", "CANCELED", "FINISHED", "SUSPENDED"})
-"""States of jobs that no process runs any more."""
 _STATES_BEFORE_END = ("CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING")
 _PERCENTILES = {"median": 0.5, "p25": 0.25, "p75": 0.75, "p95": 0.95}
-
-
-def ended_at(job: JobSnapshot) -> int:
-    """Return when the job ended, or -1 while it runs."""
-    return job.ended_ms if job.state in ENDED else -1
 
 
 def duration(start: int, end: int, now: int) -> int:
@@ -65,11 +61,6 @@ def entries(settings: Mapping[str, str]) -> list[ConfigurationInfoEntry]:
 
 
 # -- executors and tasks -----------------------------------------------------------------------------------------------
-
-
-def taskmanager_id(job: JobSnapshot, executor: str) -> str:
-    """Return an id of an executor that is unique in the cluster. Spark's is unique in its application only."""
-    return f"{job.application or job.id}-{executor}" if executor else ""
 
 
 def endpoint(addresses: Mapping[str, str], subtask: SubtaskSnapshot) -> str:

@@ -206,10 +206,16 @@ class _Continuous(_Quiet[Any, Window]):
     def can_merge(self) -> bool:
         return True
 
-    def _next(self, time: int, window: Window, state: Any) -> int:
+    @abstractmethod
+    def _register(self, time: int, ctx: Trigger.TriggerContext) -> None: ...
+
+    def register_next_fire_timestamp(
+        self, time: int, window: Window, ctx: Trigger.TriggerContext, fire_timestamp_state: Any
+    ) -> None:
+        """Register the timer of the next firing: one interval after ``time``, or at the end of the window."""
         following = min(time + self.interval, window.max_timestamp())
-        state.add(following)
-        return following
+        fire_timestamp_state.add(following)
+        self._register(following, ctx)
 
     def _is_former(self, time: int, ctx: Trigger.TriggerContext) -> bool:
         """Return whether an earlier version of the program, with another interval, set the timer named in the state.
@@ -227,6 +233,9 @@ class ContinuousEventTimeTrigger(_Continuous):
         """Return a trigger that fires every ``interval``."""
         return ContinuousEventTimeTrigger(to_millis(interval))
 
+    def _register(self, time: int, ctx: Trigger.TriggerContext) -> None:
+        ctx.register_event_time_timer(time)
+
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
         if window.max_timestamp() <= ctx.get_current_watermark():
             return TriggerResult.FIRE
@@ -234,7 +243,7 @@ class ContinuousEventTimeTrigger(_Continuous):
         state = ctx.get_partitioned_state(_FIRE_TIME)
         following = state.get()
         if following is None:
-            ctx.register_event_time_timer(self._next(timestamp - timestamp % self.interval, window, state))
+            self.register_next_fire_timestamp(timestamp - timestamp % self.interval, window, ctx, state)
         elif following <= ctx.get_current_watermark():
             # In an earlier version of the program, the timer might have belonged to another trigger.
             ctx.register_event_time_timer(following)
@@ -251,9 +260,9 @@ class ContinuousEventTimeTrigger(_Continuous):
             # The input has ended and the window never does: its contents do not change until the last timer.
             return TriggerResult.FIRE
         if self._is_former(time, ctx):
-            ctx.register_event_time_timer(self._next(time - time % self.interval, window, state))
+            self.register_next_fire_timestamp(time - time % self.interval, window, ctx, state)
             return TriggerResult.CONTINUE
-        ctx.register_event_time_timer(self._next(time, window, state))
+        self.register_next_fire_timestamp(time, window, ctx, state)
         return TriggerResult.FIRE
 
     def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
@@ -279,12 +288,15 @@ class ContinuousProcessingTimeTrigger(_Continuous):
         """Return a trigger that fires every ``interval``."""
         return ContinuousProcessingTimeTrigger(to_millis(interval))
 
+    def _register(self, time: int, ctx: Trigger.TriggerContext) -> None:
+        ctx.register_processing_time_timer(time)
+
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
         state = ctx.get_partitioned_state(_FIRE_TIME)
         now = ctx.get_current_processing_time()
         following = state.get()
         if following is None:
-            ctx.register_processing_time_timer(self._next(now - now % self.interval, window, state))
+            self.register_next_fire_timestamp(now - now % self.interval, window, ctx, state)
         elif following <= now and following < window.max_timestamp():
             # As with event time.
             ctx.register_processing_time_timer(following)
@@ -298,9 +310,9 @@ class ContinuousProcessingTimeTrigger(_Continuous):
             return TriggerResult.CONTINUE
         state.clear()
         if self._is_former(time, ctx):
-            ctx.register_processing_time_timer(self._next(time - time % self.interval, window, state))
+            self.register_next_fire_timestamp(time - time % self.interval, window, ctx, state)
             return TriggerResult.CONTINUE
-        ctx.register_processing_time_timer(self._next(time, window, state))
+        self.register_next_fire_timestamp(time, window, ctx, state)
         return TriggerResult.FIRE
 
     def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:

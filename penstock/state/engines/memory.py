@@ -6,11 +6,17 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
+from typing import cast
 
 from penstock.state.engines.base import Engine, Reader
 from penstock.state.files import GroupChanges, prefix_end
 
 __all__ = ["MemoryEngine"]
+
+
+_PIECE = 1024
+"""Keys of a range to copy at a time."""
 
 
 class MemoryEngine(Engine):
@@ -97,21 +103,21 @@ class _Table:
                 for key in keys[_range(keys, prefix)]:
                     if data.pop(key, None) is not None:
                         removed.add(key)
-        size = len(data)
-        for key, value in change.entries:
-            if value is None:
-                if data.pop(key, None) is not None:
-                    removed.add(key)
-                    size -= 1
-                continue
-            data[key] = value
-            # Asking whether the key is there would be another lookup, which takes as long in a large dict.
-            if len(data) != size:
-                size += 1
-                if key in removed:
-                    removed.discard(key)
-                else:
-                    added.append(key)
+        entries = change.entries
+        gone = [key for key, value in entries if value is None]
+        if gone:
+            entries = [entry for entry in entries if entry[1] is not None]
+        before = len(data)
+        # One call for all entries takes two thirds of the time of a loop. It appends new keys to the end of the dict.
+        data.update(cast("list[tuple[bytes, bytes]]", entries))
+        for key in islice(reversed(data), len(data) - before):
+            if key in removed:
+                removed.discard(key)
+            else:
+                added.append(key)
+        for key in gone:
+            if data.pop(key, None) is not None:
+                removed.add(key)
 
     def sorted_keys(self) -> list[bytes]:
         """Return all keys in order. The list changes only with the table, so never while a reader is open."""
@@ -151,8 +157,11 @@ class _MemoryReader(Reader):
         keys = self._table.sorted_keys()
         data = self._data
         low = bisect_left(keys, start)
-        for key in keys[low : len(keys) if end is None else bisect_left(keys, end, low)]:
-            yield key, data[key]
+        high = len(keys) if end is None else bisect_left(keys, end, low)
+        # A caller that needs a few entries should not pay for a copy of all keys.
+        for place in range(low, high, _PIECE):
+            for key in keys[place : min(place + _PIECE, high)]:
+                yield key, data[key]
 
 
 def _range(keys: list[bytes], prefix: bytes) -> slice:

@@ -6,16 +6,6 @@ from penstock.common.options.flink.ruling import refused, without_effect
 
 RULINGS = (
     refused(
-        "Functions would not find these parameters.",
-        "pipeline.global-job-parameters",
-        fix="Call env.get_config().set_global_job_parameters({...}).",
-    ),
-    refused(
-        "Functions would not find these files.",
-        "pipeline.cached-files",
-        fix="Call env.register_cached_file(path, name).",
-    ),
-    refused(
         "The workers would not find these modules, or would import others.",
         "python.pythonpath",
         fix="Set python.files, which ships modules and packages to all workers.",

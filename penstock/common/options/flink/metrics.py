@@ -6,9 +6,8 @@ from penstock.common.options.flink.ruling import without_effect
 
 RULINGS = (
     without_effect(
-        "Penstock reports its own metrics, through the REST interface and `env.add_epoch_listener`.",
+        "Penstock reports its metrics to Prometheus, through the REST interface and to `env.add_epoch_listener`.",
         """
-        metrics.reporters
         events.{* reporter.<name>.<parameter> reporters}
         events.reporter.<name>.{factory.class filter.excludes filter.includes scope.delimiter
         scope.variables.additional scope.variables.excludes}
