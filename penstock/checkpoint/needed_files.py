@@ -84,7 +84,7 @@ class NeededFiles:
 
     def names(self) -> set[str]:
         """Return all files."""
-        return {*map(manifest_name, self._manifests()), *self._deltas.names, *self._bases.since}
+        return {*map(manifest_name, self._manifests()), *self._deltas.names(), *self._bases.since}
 
     def _manifests(self) -> set[int]:
         logged = {number for each in self._kept for number in each.log_index.values()}
@@ -106,16 +106,17 @@ class _Deltas:
     """
 
     def __init__(self, oldest: Manifest) -> None:
-        self.names: dict[str, int] = {}
-        """How many files of operators have each name: it is derived from the content."""
         self._oldest = oldest
+        self._repeated: dict[str, int] = {}
+        """How often a name occurs, if more than once: it consists of the checkpoint's number and a hash of the content.
+        Other names are not kept: a dictionary of all of them would not fit into the caches of a processor."""
         self._based: dict[tuple[str, Blocks], list[int]] = {}
         self._waiting: dict[tuple[str, Blocks], dict[int, list[_File]]] = {}
         """Files by the block that they wait for."""
 
     def add(self, manifest: Manifest) -> list[str]:
         """Add the next manifest, and return the names of its files."""
-        added = []
+        added: set[str] = set()
         for uid, deltas in _files_in(manifest):
             where = uid, manifest.blocks[uid]
             if where not in self._based:
@@ -123,11 +124,16 @@ class _Deltas:
                 self._waiting[where] = {}
             based, waiting, number = self._based[where], self._waiting[where], manifest.id
             for delta in deltas:
-                self.names[delta.name] = self.names.get(delta.name, 0) + 1
-                added.append(delta.name)
+                if delta.name in added:
+                    self._repeated[delta.name] = self._repeated.get(delta.name, 1) + 1
+                added.add(delta.name)
                 # Without an open block, the next call of `drop_older` drops it.
                 waiting.setdefault(_open_block(delta, based, number), []).append(_File(number, delta))
-        return added
+        return [*added]
+
+    def names(self) -> set[str]:
+        """Return the names of the files."""
+        return {file.delta.name for waiting in self._waiting.values() for files in waiting.values() for file in files}
 
     def drop_older(self, oldest: Manifest) -> list[str]:
         """Make this the oldest retained checkpoint, and return the names of the files that it does not need."""
@@ -150,11 +156,10 @@ class _Deltas:
 
     def _drop(self, name: str) -> bool:
         """Return whether this was the last file of this name."""
-        self.names[name] -= 1
-        if self.names[name]:
-            return False
-        del self.names[name]
-        return True
+        times = self._repeated.pop(name, 1)
+        if times > 2:
+            self._repeated[name] = times - 1
+        return times == 1
 
 
 _NONE = -1

@@ -70,6 +70,10 @@ class TaskSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     upload_ms: int
 
 
+_NO_KEYS: list[HeavyKey] = []
+"""Of all tasks without such keys, instead of a list for each of them."""
+
+
 class MetricKeys:
     """The metrics that every task of a chain has."""
 
@@ -128,7 +132,7 @@ class EpochMetrics:
             bytes_in=task.bytes_in,
             bytes_out=sum([sent.bytes for sent in task.sent]),
             place=self._keys.places.setdefault(task.place, task.place),
-            heavy_keys=task.heavy_keys,
+            heavy_keys=task.heavy_keys or _NO_KEYS,
             align_ms=task.align_ms,
             upload_ms=task.upload_ms,
         )

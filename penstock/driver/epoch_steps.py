@@ -76,3 +76,5 @@ class PublishedEpoch:
     manifest: Manifest
     version: Version | None
     """None for a batch, whose manifest is not stored."""
+    state_bytes: int
+    """Of all keyed state."""

@@ -396,7 +396,7 @@ class EpochDriver:
         self.last, self.version = manifest, version
         self._clocks.jumps.completed(epoch.timestamp, epoch.began_at)
         took_ms, names = self._clocks.elapsed_ms(collected.started), self._manifests.names
-        self.checkpoints.add_completed(
+        state_bytes = self.checkpoints.add_completed(
             manifest,
             self.graph,
             collected.totals,
@@ -407,7 +407,7 @@ class EpochDriver:
             publishing,
         )
         self.metrics.add(collected.metrics, collected.totals.by_task)
-        return PublishedEpoch(manifest=manifest, version=version)
+        return PublishedEpoch(manifest=manifest, version=version, state_bytes=state_bytes)
 
     def _commit(self, epoch: TriggeredEpoch, collected: CollectedEpoch, decided: DecidedEpoch) -> float:
         """Commit the sinks, or start to. Return the seconds taken. Raises the exception of a sink that failed."""
@@ -438,7 +438,9 @@ class EpochDriver:
         if self.flow is not None and concurrent is not None:
             self.flow.completed(self.graph, totals, collected.metrics, slots, committing, concurrent, duration)
         written = self._housekeeping.bases_written
-        statistics = self._log.add(manifest, totals, collected.records, duration * 1000, written)
+        statistics = self._log.add(
+            manifest.id, published.state_bytes, totals, collected.records, duration * 1000, written
+        )
         self.observe(
             MeasuredEpoch(
                 graph=self.graph,

@@ -193,8 +193,11 @@ class CheckpointLog:
         triggered_at: int,
         duration_ms: int,
         publish_ms: int,
-    ) -> None:
+    ) -> int:
+        """Add a checkpoint, and return the bytes of all keyed state."""
         self.completed += 1
+        # Once: it takes a visit to all bases.
+        keyed = {uid: manifest.state_bytes(uid) for uid in manifest.keyed()}
         # Two clocks are involved, and either might have jumped.
         after_ms = {
             chain: {task.subtask: min(max(0, task.acknowledged_at - triggered_at), duration_ms) for task in tasks}
@@ -216,7 +219,7 @@ class CheckpointLog:
             OperatorCheckpoint(
                 uid=uid,
                 name=names[uid],
-                state_bytes=manifest.state_bytes(uid),
+                state_bytes=keyed.get(uid, 0),
                 delta_bytes=sum(each.delta_bytes for each in acknowledgements),
                 subtasks=acknowledgements,
             )
@@ -228,7 +231,7 @@ class CheckpointLog:
             triggered_at=triggered_at,
             duration_ms=duration_ms,
             delta_bytes=totals.state_bytes,
-            state_bytes=_state_bytes(manifest),
+            state_bytes=sum(keyed.values()) + manifest.operator_state_bytes(),
             operators=operators,
             tasks=completed_tasks(
                 graph, self._parallelism, manifest, totals.by_task, arrived, triggered_at, duration_ms
@@ -238,6 +241,7 @@ class CheckpointLog:
         self.recent.append(self.latest_completed)
         if len(self.recent) > _DETAILED:
             self.recent[-_DETAILED - 1] = _without_subtasks(self.recent[-_DETAILED - 1])
+        return sum(keyed.values())
 
     def add_commit(self, checkpoint: int, commit_ms: int) -> None:
         """Add how long the epoch of the newest checkpoint waited for its sinks."""
