@@ -34,6 +34,13 @@ OLDER: tuple[tuple[str, str], ...] = (
         "Removed in Flink 2, and the streams of an epoch cannot form a cycle. Keep records to revisit in state and set "
         "a timer, or write them to a topic that the job reads.",
     ),
+    (
+        "ExecutionMode",
+        "Removed in Flink 2. Leave it out: records are pipelined, and RuntimeExecutionMode.BATCH is batch mode.",
+    ),
+    ("FlinkKafkaConsumerBase", "Use FlinkKafkaConsumer, or KafkaSource in new programs."),
+    ("FlinkKafkaProducerBase", "Use FlinkKafkaProducer, or KafkaSink in new programs."),
+    ("NullByteKeySelector", "Removed in Flink 2. Use ds.key_by(lambda _: 0)."),
 )
 """Names from PyFlink 1 and from Flink's Java API that programs still use."""
 
@@ -167,15 +174,18 @@ ABSENT: tuple[tuple[str, str], ...] = (
     ),
     # -- available in another form -------------------------------------------------------------------------------------
     ("datastream.connectors.kinesis", _through_spark("Kinesis", "aws-kinesis")),
-    ("datastream.connectors.pulsar", _through_spark("Pulsar", "pulsar")),
     (
-        "datastream.connectors.rabbitmq",
+        "datastream.connectors.pulsar PulsarSource PulsarSourceBuilder StartCursor StopCursor",
+        _through_spark("Pulsar", "pulsar"),
+    ),
+    (
+        "datastream.connectors.rabbitmq RMQConnectionConfig RMQSink RMQSource",
         "Not available, and Spark has no RabbitMQ source. Move the messages to a system that Spark reads (Kafka, "
         "files), or write a source with Spark's Python data source API and read it with env.from_spark(df); "
         f"{_SINK}",
     ),
     (
-        "datastream.connectors.jdbc",
+        "datastream.connectors.jdbc JdbcSink JdbcConnectionOptions JdbcExecutionOptions",
         "Not available: it wraps a Java sink. For PostgreSQL use "
         "penstock.datastream.connectors.postgres.PostgresSink(connection, table, key=...), which is exactly-once. "
         f"For other databases: {_SINK}",
@@ -185,7 +195,7 @@ ABSENT: tuple[tuple[str, str], ...] = (
         f"Not available: it wraps a Java sink; {_SINK}",
     ),
     (
-        "datastream.formats.avro",
+        "datastream.formats.avro AvroRowDeserializationSchema AvroRowSerializationSchema",
         "Not available: Spark reads these formats. Use env.from_spark(env.spark.readStream.format(...)...load(path)), "
         f"which returns Rows; {_SINK}",
     ),

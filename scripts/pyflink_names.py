@@ -46,7 +46,23 @@ def public_names(module: str, read: Callable[[str], str], is_package: bool) -> d
     for name in listed or []:
         if name not in result and name in imported:
             result[name] = Name(name, "re-export", home=imported[name])
+    for name, home in _installed(tree):
+        result.setdefault(name, Name(name, "re-export", home=home))
     return result
+
+
+def _installed(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield the names that a module's own functions give it with setattr, and their modules."""
+    for function in tree.body:
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        imported = _imported(function)
+        for node in ast.walk(function):
+            if not isinstance(node, ast.Call) or ast.unparse(node.func) != "setattr":
+                continue
+            target, name, value = map(ast.unparse, node.args)
+            if target in imported:
+                yield ast.literal_eval(name), imported[value.partition(".")[0]]
 
 
 def _inherit(name: Name, names: dict[str, Name], listed: list[str] | None) -> None:
@@ -71,7 +87,7 @@ def _listed(tree: ast.Module) -> list[str] | None:
     return None
 
 
-def _imported(tree: ast.Module) -> dict[str, str]:
+def _imported(tree: ast.Module | ast.FunctionDef) -> dict[str, str]:
     return {
         alias.asname or alias.name: node.module
         for node in tree.body

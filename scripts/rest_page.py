@@ -33,7 +33,7 @@ curl -H "Authorization: Bearer $(cat ~/.local/state/penstock/cluster/token)" htt
 - `/penstock/v1/jobs/:jobid/states` and the paths below read [queryable
   state](../query/queryable-state.md#read-it-over-rest).
   Errors have the code of the error in the header `X-Penstock-Error`, and some have status 410 (the checkpoint is
-  gone), 429 (too many reads) or 502 (the service has not the token of the state server).
+  gone), 429 (too many reads) or 502 (the service lacks the token of the state server).
 - A savepoint, stop, checkpoint, rescale or disposal answers at once with a `request-id`. Poll the path that ends in
   `:triggerid` until `status.id` is `COMPLETED`; `operation` then has the result or a `failure-cause`. If you choose the
   `triggerId` yourself, you can repeat the request safely. Results are kept for `rest.async.store-duration`. Poll a stop

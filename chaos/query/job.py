@@ -62,7 +62,7 @@ def _rescale(client: Any, parallelism: int) -> str:
 def run_in_harness(
     directory: str, master: str, settings: dict[str, str], per_epoch: int, pace_ms: int, parallelism: int
 ) -> None:
-    """Run the same program, tasks, state and driver without Spark, with a state server of its own like any job."""
+    """Run the same program, tasks, state and driver without Spark, and start a state server as any job does."""
     tempfile.tempdir = f"{directory}/replicas"
     Path(tempfile.tempdir).mkdir(parents=True, exist_ok=True)
     savepoint = settings.get("execution.state-recovery.path")

@@ -143,7 +143,7 @@ class Rig:
         self._say(f"{done}; {_EPOCHS} checkpoints later after {recovered:.1f} s{again}")
 
     def _inject(self, kind: str) -> tuple[str, bool]:
-        """Return what was done, and whether there was no target."""
+        """Return a description, and whether a target was missing."""
         driver = self._running()
         if kind == "driver":
             driver.kill()

@@ -17,7 +17,7 @@ _LISTENING = "0A"
 
 
 class OwnServer:
-    """`penstock state-server`, which runs beside the job and starts again after it was killed."""
+    """`penstock state-server`, which runs next to the job and starts again after it was killed."""
 
     def __init__(self, job: Path, settings: dict[str, str], log: Path) -> None:
         words = [word for key, value in settings.items() for word in ("-D", f"{key}={value}")]

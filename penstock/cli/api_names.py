@@ -157,8 +157,9 @@ def _distinctive() -> dict[str, tuple[str, Remark]]:
             _add(remarks, path, remark)
     owners = _owners()
     return {
-        member: next(iter(by_path.items()))
+        member: (path if len(by_path) == 1 else f"….{member}", remark)
         for member, by_path in remarks.items()
+        for path, remark in (next(iter(by_path.items())),)
         if owners.get(member, set()) <= {path.rpartition(".")[0] for path in by_path}
     }
 

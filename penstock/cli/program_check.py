@@ -8,7 +8,7 @@ nothing else.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -29,7 +29,11 @@ from penstock.cli.api_names import (
 from penstock.common.configuration import Configuration
 from penstock.common.options import BadSetting, check_values, is_effective, is_known, near_miss
 from penstock.common.options.flink.rulings import exact, ruling_of
+from penstock.connectors.kafka.java_properties import to_librdkafka, why_dropped
+from penstock.errors import PenstockError
 
+_WITH_PROPERTIES = ("set_properties", "FlinkKafkaConsumer", "FlinkKafkaProducer")
+"""Functions that take a dict of properties of the Kafka client."""
 _SETTERS = ("set_string", "set_integer", "set_boolean", "set_float", "set_bytearray")
 
 
@@ -72,6 +76,7 @@ def check_program(source: str, file: str = "<program>") -> list[Finding]:
     check.body(tree.body)
     check.later()
     check.settings(tree)
+    check.kafka_properties(tree)
     return sorted(check.findings.values(), key=lambda finding: (finding.lines[0], finding.name))
 
 
@@ -313,6 +318,15 @@ class _Check:
             if key_text in exact() and node not in seen and not is_effective(key_text):
                 self._setting(key_text, getattr(node, "lineno", 1), None)
 
+    def kafka_properties(self, tree: ast.Module) -> None:
+        """Report properties of the Java client that have no effect here, or that librdkafka cannot apply."""
+        nodes = [pair for node in ast.walk(tree) for pair in _properties_in(node)]
+        values = {_text(name): _text(value) for name, value in nodes}
+        for name, _ in nodes:
+            remark = property_remark(_text(name), values)
+            if remark is not None:
+                self._report(_text(name), remark, name.lineno)
+
     def _setting(self, key: str, line: int, value: ast.expr | None) -> None:
         remark = setting_remark(key, value.value if isinstance(value, ast.Constant) else None)
         if remark is not None:
@@ -335,6 +349,21 @@ def setting_remark(key: str, value: object) -> Remark | None:
     return Remark(Status.REFUSED, f"{ruling.why} {ruling.fix}")
 
 
+def property_remark(name: str, values: Mapping[str, str]) -> Remark | None:
+    """Return the remark on a property of the Kafka client; `values` are all properties of the program by name."""
+    dropped = why_dropped(name)
+    if dropped is not None:
+        return Remark(Status.ACCEPTED, f"Not needed: {dropped}.")
+    if not name.startswith("ssl."):
+        return None
+    kinds = {other: value for other, value in values.items() if other.endswith(".type")}
+    try:
+        to_librdkafka("The client", {**kinds, name: values[name]}, consumer=True)
+    except PenstockError as error:
+        return Remark(Status.REFUSED, str(error))
+    return None
+
+
 def _bad_value(setting: dict[str, str]) -> Remark | None:
     try:
         check_values(setting)
@@ -354,6 +383,19 @@ def _set_in(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
         for key, value in zip(args[0].keys, args[0].values, strict=True):
             if key is not None and _text(key):
                 yield key, value
+
+
+def _properties_in(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield the properties that a call passes to a Kafka client, as nodes."""
+    if not isinstance(node, ast.Call):
+        return
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if name == "set_property" and len(node.args) == 2 and _text(node.args[0]):
+        yield node.args[0], node.args[1]
+    elif name in _WITH_PROPERTIES:
+        for given in (*node.args, *(keyword.value for keyword in node.keywords)):
+            if isinstance(given, ast.Dict):
+                yield from ((key, value) for key, value in zip(given.keys, given.values) if key and _text(key))
 
 
 def _text(node: ast.AST) -> str:

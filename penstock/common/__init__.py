@@ -1,13 +1,20 @@
 """Types shared by the whole API: rows, type information, durations, schemas, configuration and the job client."""
 
 from penstock.absent import explain_absent
+from penstock.common import serialization
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.config_options import ConfigOption, ConfigOptions
 from penstock.common.configuration import Configuration
+
+# Programs import the messages of rows from here and from common.serialization, where PyFlink 1 had them.
+from penstock.common.csv_messages import CsvRowDeserializationSchema as CsvRowDeserializationSchema
+from penstock.common.csv_messages import CsvRowSerializationSchema as CsvRowSerializationSchema
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.input_dependency_constraint import InputDependencyConstraint
 from penstock.common.job import JobExecutionResult, JobID, JobStatus
 from penstock.common.job_client import JobClient
+from penstock.common.json_messages import JsonRowDeserializationSchema as JsonRowDeserializationSchema
+from penstock.common.json_messages import JsonRowSerializationSchema as JsonRowSerializationSchema
 from penstock.common.renamed_from import RenamedFrom
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from penstock.common.row import Row, RowKind
@@ -67,5 +74,13 @@ __all__ = [
     "WatermarkStrategy",
     "to_millis",
 ]
+
+for _schema in (
+    CsvRowDeserializationSchema,
+    CsvRowSerializationSchema,
+    JsonRowDeserializationSchema,
+    JsonRowSerializationSchema,
+):
+    setattr(serialization, _schema.__name__, _schema)
 
 explain_absent(__name__)

@@ -72,6 +72,27 @@ class ShortExceptHook:
 
     @classmethod
     def install(cls) -> None:
-        """Install the hook once per process. Has no effect in environments that bypass it (IPython, pytest)."""
+        """Install the hook once per process, in IPython too. Has no effect in environments that bypass it (pytest)."""
         if not isinstance(sys.excepthook, cls):
             sys.excepthook = cls(sys.excepthook)
+        ipython = sys.modules.get("IPython")
+        shell = None if ipython is None else ipython.get_ipython()
+        if shell is not None and not getattr(shell, "custom_exceptions", ()):
+            shell.set_custom_exc((PenstockError,), _show_in_notebook)
+
+
+def _show_in_notebook(
+    shell: Any,
+    kind: type[BaseException],
+    error: BaseException,
+    trace: TracebackType | None,
+    tb_offset: int | None = None,
+) -> list[str] | None:
+    """Print an error that ends a cell: in the short form, whose last line is the fix, or with the whole traceback."""
+    if os.environ.get(FULL_VARIABLE) == "full" or not isinstance(error, PenstockError):
+        shell.showtraceback((kind, error, trace), tb_offset=tb_offset, running_compiled_code=True)
+        return None
+    lines = short_form(error.with_traceback(trace)).splitlines()
+    # The kernel of a notebook sends them to its page, and the IPython of a terminal prints them.
+    shell._showtraceback(kind, error, lines)
+    return lines

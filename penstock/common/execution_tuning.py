@@ -8,6 +8,7 @@ from penstock.common.setting_types import BadSetting
 from penstock.common.tuning import (
     CANCELLATION_INTERVAL,
     CANCELLATION_TIMEOUT,
+    CLOSURE_CLEANER,
     FORCE_AVRO,
     FORCE_KRYO,
     GENERIC_TYPES,
@@ -18,7 +19,6 @@ from penstock.common.tuning import (
     Tuning,
 )
 
-_CLOSURE_CLEANER = "pipeline.closure-cleaner-level"
 _KRYO_DEFAULTS, _KRYO_TYPES, _KRYO_SERIALIZERS, _POJO_TYPES = "kryo defaults", "kryo types", "kryo serializers", "pojos"
 
 
@@ -52,17 +52,17 @@ class ExecutionTuning:
 
     def enable_closure_cleaner(self) -> Self:
         """Accept the call without effect: functions are pickled with what they refer to."""
-        self._tuning.keep("ExecutionConfig.enable_closure_cleaner", _CLOSURE_CLEANER, True)
+        self._tuning.set("ExecutionConfig.enable_closure_cleaner", CLOSURE_CLEANER, "RECURSIVE")
         return self
 
     def disable_closure_cleaner(self) -> Self:
         """Accept the call without effect; see ``enable_closure_cleaner``."""
-        self._tuning.keep("ExecutionConfig.disable_closure_cleaner", _CLOSURE_CLEANER, False)
+        self._tuning.set("ExecutionConfig.disable_closure_cleaner", CLOSURE_CLEANER, "NONE")
         return self
 
     def is_closure_cleaner_enabled(self) -> bool:
         """Return False if the program disabled the closure cleaner."""
-        return self._tuning.kept(_CLOSURE_CLEANER, lambda: True)
+        return self._tuning.get(CLOSURE_CLEANER) != "NONE"
 
     def set_latency_tracking_interval(self, interval: int) -> Self:
         """Accept the call without effect: the metrics report the duration of every epoch.

@@ -7,7 +7,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock.common.configuration import Configuration
 from penstock.common.options.checkpoints import MAX_CONCURRENT_CHECKPOINTS
-from penstock.common.setting_types import Length, SettingType, Truth, Whole
+from penstock.common.setting_types import Choice, Length, SettingType, Truth, Whole
 from penstock.common.without_effect import note
 from penstock.compatibility import ACCEPTED
 
@@ -28,20 +28,26 @@ class Tunable(NamedTuple, Generic[V]):
     key: str
     type: SettingType[V]
     default: V
+    older: str = ""
+    """An older spelling of the key."""
 
 
-BUFFER_TIMEOUT = Tunable("execution.buffer-timeout.interval", Length(), 100)
+BUFFER_TIMEOUT = Tunable("execution.buffer-timeout.interval", Length(), 100, "execution.buffer-timeout")
 OBJECT_REUSE = Tunable("pipeline.object-reuse", Truth(), False)
 LATENCY_TRACKING = Tunable("metrics.latency.interval", Length(), 0)
 SNAPSHOT_COMPRESSION = Tunable("execution.checkpointing.snapshot-compression", Truth(), False)
-CANCELLATION_INTERVAL = Tunable("task.cancellation.interval", Length(), 30_000)
+CANCELLATION_INTERVAL = Tunable("task.cancellation.interval", Length(), 30_000, "task.cancellation-interval")
 CANCELLATION_TIMEOUT = Tunable("task.cancellation.timeout", Length(), 180_000)
 GENERIC_TYPES = Tunable("pipeline.generic-types", Truth(), True)
 FORCE_KRYO = Tunable("pipeline.force-kryo", Truth(), False)
 FORCE_AVRO = Tunable("pipeline.force-avro", Truth(), False)
-UNALIGNED = Tunable("execution.checkpointing.unaligned.enabled", Truth(), False)
+UNALIGNED = Tunable("execution.checkpointing.unaligned.enabled", Truth(), False, "execution.checkpointing.unaligned")
 FORCE_UNALIGNED = Tunable("execution.checkpointing.unaligned.forced", Truth(), False)
-ALIGNMENT_TIMEOUT = Tunable("execution.checkpointing.aligned-checkpoint-timeout", Length(), 0)
+ALIGNMENT_TIMEOUT = Tunable(
+    "execution.checkpointing.aligned-checkpoint-timeout", Length(), 0, "execution.checkpointing.alignment-timeout"
+)
+CLOSURE_CLEANER = Tunable("pipeline.closure-cleaner-level", Choice("NONE", "TOP-LEVEL", "RECURSIVE"), "RECURSIVE")
+CHANGELOG: Tunable[bool | None] = Tunable("state.changelog.enabled", Truth(), None, "state.backend.changelog.enabled")
 CONCURRENT_CHECKPOINTS = Tunable(MAX_CONCURRENT_CHECKPOINTS.key, Whole(1), 1)
 
 
@@ -68,7 +74,8 @@ class Tuning:
         if tunable.key in self._values:
             value: V = self._values[tunable.key]
             return value
-        text = self._configuration.to_dict().get(tunable.key)
+        settings = self._configuration.to_dict()
+        text = settings.get(tunable.key, settings.get(tunable.older))
         return tunable.default if text is None else tunable.type.parse(tunable.key, text)
 
     def keep(self, name: str, key: str, value: V) -> None:

@@ -33,6 +33,7 @@ from penstock.datastream.functions import (
     ProcessFunction,
 )
 from penstock.datastream.joins import IntervalJoin
+from penstock.datastream.notebook import html_of_stream, text_of_stream
 from penstock.datastream.partitioning import PartitionableStream
 from penstock.datastream.side_outputs import side_output
 from penstock.datastream.sinks import CloseableIterator, DataStreamSink, WritableStream
@@ -191,6 +192,13 @@ class DataStream(Declaration, PartitionableStream[T_co], WritableStream[T_co], G
         """
         known = self._type()
         return (known.spec if isinstance(known, Hinted) else known) or Types.PICKLED_BYTE_ARRAY()
+
+    def __repr__(self) -> str:
+        return text_of_stream(self)
+
+    def _repr_html_(self) -> str:
+        """Return the operator, the type of the records and the plan, for notebooks."""
+        return html_of_stream(self)
 
     # -- transformations -------------------------------------------------------------------------------------------
 

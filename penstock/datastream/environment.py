@@ -52,6 +52,7 @@ from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.job_client import LocalJobClient
 from penstock.datastream.job_listeners import JobListeners
 from penstock.datastream.launch import launch_context
+from penstock.datastream.notebook import html_of_environment, text_of_environment
 from penstock.datastream.submission import limit_cores, parallelism_of_spark, submit
 from penstock.datastream.time_characteristic import TimeCharacteristic
 from penstock.driver.epoch_statistics import EpochStatistics
@@ -426,11 +427,25 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentTuning, Environ
         physical = self._physical()
         return flink_plan(self._graph, physical)
 
-    def _physical(self) -> PhysicalGraph:
+    def _parallelism_without_spark(self) -> int:
+        """Return the default parallelism, or an assumption instead of starting Spark to ask for it."""
+        master = self._configuration.get_string("spark.master", DEFAULT_MASTER)
+        if self._configuration.get(PARALLELISM) or self._spark is not None or master.startswith("local"):
+            return self.get_parallelism()
+        return parallelism_of_spark(self._configuration)
+
+    def __repr__(self) -> str:
+        return text_of_environment(self)
+
+    def _repr_html_(self) -> str:
+        """Return the plan and the settings, for notebooks."""
+        return html_of_environment(self)
+
+    def _physical(self, parallelism: int | None = None) -> PhysicalGraph:
         check_values(self._configuration.to_dict())
         physical = build(
             self._graph,
-            self.get_parallelism(),
+            parallelism or self.get_parallelism(),
             self._configuration.get(MAX_PARALLELISM),
             self.is_chaining_enabled(),
             self.get_config().get_global_job_parameters(),

@@ -6,11 +6,10 @@ from typing import Self
 
 from penstock.common.machine import cores
 from penstock.common.options import BadSetting
-from penstock.common.tuning import BUFFER_TIMEOUT, FORCE_UNALIGNED, UNALIGNED, Tuning, accept
+from penstock.common.tuning import BUFFER_TIMEOUT, CHANGELOG, FORCE_UNALIGNED, UNALIGNED, Tuning, accept
 from penstock.datastream.slot_sharing_group import SlotSharingGroup
 from penstock.graph.logical import GraphError, check_positive
 
-_CHANGELOG = "state.changelog.enabled"
 _LOCAL_PARALLELISM = "default local parallelism"
 
 
@@ -42,12 +41,12 @@ class EnvironmentTuning:
         Args:
             enabled: The value that the getter returns.
         """
-        self._tuning.keep("StreamExecutionEnvironment.enable_changelog_state_backend", _CHANGELOG, enabled)
+        self._tuning.set("StreamExecutionEnvironment.enable_changelog_state_backend", CHANGELOG, enabled)
         return self
 
     def is_changelog_state_backend_enabled(self) -> bool | None:
         """Return the value that the program set, or None."""
-        return self._tuning.kept(_CHANGELOG, lambda: None)
+        return self._tuning.get(CHANGELOG)
 
     def set_default_local_parallelism(self, parallelism: int) -> None:
         """Accept the call without effect: ``set_parallelism`` sets the default of this environment.

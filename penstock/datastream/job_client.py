@@ -11,6 +11,7 @@ from penstock.common.completable_future import CompletableFuture
 from penstock.common.interrupts import Interrupt, stop_to_resume
 from penstock.common.job import JobExecutionResult, JobID, JobStatus
 from penstock.common.job_client import JobClient
+from penstock.datastream.notebook import html_of_job, show, text_of_job
 
 if TYPE_CHECKING:
     from penstock.checkpoint.lineages import SharedStorage
@@ -97,6 +98,25 @@ class LocalJobClient(JobClient):
 
     def status(self) -> JobStatus:
         return self._job.status()
+
+    def show(self) -> None:
+        """Display the plan of the job and charts of its last epochs in a notebook. Elsewhere, print one line.
+
+        The display does not change with the job: call it again for newer values.
+
+        Example:
+            >>> client = env.execute_async("words")
+            >>> client.show()
+        """
+        snapshot = self._job.snapshot()
+        show(html_of_job(snapshot, charts=True), text_of_job(snapshot))
+
+    def __repr__(self) -> str:
+        return text_of_job(self._job.snapshot())
+
+    def _repr_html_(self) -> str:
+        """Return the state of the job, for notebooks."""
+        return html_of_job(self._job.snapshot())
 
     def __enter__(self) -> LocalJobClient:
         return self

@@ -32,7 +32,7 @@ from penstock.datastream.dependencies import configured_dependencies, make_impor
 from penstock.datastream.guarantees import guarantee_of, is_single_epoch, log_guarantee
 from penstock.datastream.job_client import LocalJobClient
 from penstock.datastream.job_report import JobReport
-from penstock.datastream.state_serving import serve_state
+from penstock.datastream.state_serving import serve_memory, serve_state
 from penstock.driver.checkpoint_settings import restart_strategy, retains_checkpoints, state_settings
 from penstock.driver.slots import slot_settings, slots_needed
 from penstock.graph.physical import PhysicalGraph
@@ -129,7 +129,12 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
         job.at_end.append(env._launch.attach(job, client))
     else:
         job.at_end.append(open_to_commands(job, client, configuration))
-    job.at_end.append(serve_state(job.id, name, root if spec.checkpointing else None, configuration))
+    memory = serve_memory(job.id, name, lambda: (job.driver.lineage, job.driver.storage), configuration)
+    if memory is not None and spec.checkpointing and root is None:
+        job.at_start.append(memory.start)
+        job.at_end.append(memory.end)
+    else:
+        job.at_end.append(serve_state(job.id, name, root if spec.checkpointing else None, configuration))
     job.at_end.append(serve_metrics(configuration.to_dict(), lambda: [job.snapshot()], f"job '{name}'"))
     if env._launch.observe is not None:
         job.at_end.append(env._launch.observe(job, client))

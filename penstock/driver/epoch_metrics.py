@@ -86,8 +86,6 @@ class MetricKeys:
             head = chain.source_uid if chain.source_uid is not None else chain.operators[0].uid
             self.uids[chain.id] = {head, *(operator.uid for operator in chain.operators)}
             self.records_in[chain.id] = head, RECORDS_IN
-        self.places: dict[WorkerPlace, WorkerPlace] = {}
-        """Each place that a task has reported, once: thousands of tasks run in the same few processes."""
         self.sent: dict[int, list[Key]] = {}
         """Records, buffers and bytes of each edge: those of the operator that sends, then those of the edge."""
         for edge in graph.edges:
@@ -118,6 +116,8 @@ class EpochMetrics:
         """Time spans of the meters, in seconds."""
         self.distributions: BySubtask = {}
         self._keys = keys
+        self._places: dict[WorkerPlace, WorkerPlace] = {}
+        """Each place once: thousands of tasks run in the same few processes."""
 
     def add(self, task: TaskMetrics) -> None:
         """Count a task."""
@@ -131,7 +131,7 @@ class EpochMetrics:
             records_out=sum([sent.records for sent in task.sent]),
             bytes_in=task.bytes_in,
             bytes_out=sum([sent.bytes for sent in task.sent]),
-            place=self._keys.places.setdefault(task.place, task.place),
+            place=self._places.setdefault(task.place, task.place),
             heavy_keys=task.heavy_keys or _NO_KEYS,
             align_ms=task.align_ms,
             upload_ms=task.upload_ms,

@@ -167,7 +167,6 @@ class JobObserver:
             states, tasks, ended = dict(self._states), dict(self._tasks), self._ended_ms
             outlines = self._outlines_of(driver.graph)
         failed = status in (JobStatus.FAILED, JobStatus.FAILING, JobStatus.RESTARTING)
-        memory = self._vertices.memory
         return JobSnapshot(
             id=facts.id,
             name=facts.name,
@@ -197,9 +196,7 @@ class JobObserver:
             parameters=self._parameters,
             restart_strategy=facts.restart_strategy,
             slots=slots,
-            executors=[
-                replace(each, physical_memory=memory.get(each.id, each.physical_memory)) for each in self._executors()
-            ],
+            executors=[self._vertices.with_workers(each) for each in self._executors()],
         )
 
     @staticmethod

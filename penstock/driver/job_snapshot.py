@@ -270,6 +270,12 @@ class ExecutorSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     physical_memory: int = 0
     seen_ms: int = 0
     """When Spark last reported it."""
+    python_memory: int = 0
+    """Memory of the Python workers that ran tasks lately."""
+    python_workers: int = 0
+    disk_total: int = 0
+    """Size of the file system that holds the replicas; 0 if it is not known."""
+    disk_free: int = 0
     collectors: dict[str, tuple[int, int]] = {}
     """Number of collections and their total time, by name of the garbage collector."""
 

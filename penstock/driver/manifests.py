@@ -28,6 +28,7 @@ class ManifestMaker:
         self._token = token
         self._sources = sources
         self.names = {operator.uid: operator.name for chain in program.chains for operator in chain.operators}
+        self._locations = {operator.uid: operator.location for chain in program.chains for operator in chain.operators}
         self.key_types = declared_key_types(program)
 
     def make(
@@ -76,7 +77,7 @@ class ManifestMaker:
             claimed=claimed,
             rescaled=remembered(self._program, scale),
             blocks=({} if last is None else last.blocks) | epoch.blocks,
-            queryable=queryable_states(last, operators, totals, self._queryable),
+            queryable=queryable_states(last, operators, totals, self._queryable, self._locations),
         )
 
     def _carried_on(

@@ -100,6 +100,10 @@ def values_of_executor(each: ExecutorSnapshot) -> dict[str, Number | str]:
         "activeTasks": each.active_tasks,
         "storageMemoryUsed": each.storage_memory_used,
         "storageMemoryMax": each.storage_memory_max,
+        "pythonMemoryUsed": each.python_memory,
+        "pythonWorkers": each.python_workers,
+        "diskTotal": each.disk_total,
+        "diskFree": each.disk_free,
     }
     for name, (count, spent) in each.collectors.items():
         values[f"Status.JVM.GarbageCollector.{name}.Count"] = count

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot, StateAddress
 from penstock.common.options.query import QUERYABLE_STATE
 from penstock.driver.report_totals import ReportTotals
-from penstock.errors import PenstockError
-from penstock.graph.inspect import always_called
+from penstock.errors import PenstockError, SourceLocation
+from penstock.graph.inspect import always_called, reachable_values
 from penstock.graph.logical import LogicalGraph, Node
 from penstock.runtime.state_operators import QueryableStateOperator
 from penstock.runtime.windows.scopes import in_scope
@@ -38,6 +38,8 @@ class _Declared(NamedTuple):
     node: Node
     name: str
     """The name of the queryable state; empty if only the running function knows it."""
+    held: bool = True
+    """Whether the operator or its function has the descriptor itself. Else the function only refers to it."""
 
 
 def check_queryable(graph: LogicalGraph, enabled: bool) -> None:
@@ -49,10 +51,10 @@ def check_queryable(graph: LogicalGraph, enabled: bool) -> None:
     if found and not enabled:
         first = found[0]
         named = f" as '{first.name}'" if first.name else ""
-        raise _disabled(f"Operator '{first.node.name}' makes a state queryable{named}", first.node)
+        raise _disabled(f"Operator '{first.node.name}' makes a state queryable{named}", first.node.location)
     seen: dict[str, Node] = {}
-    for node, name in found:
-        if not name:
+    for node, name, held in found:
+        if not name or not held:
             continue
         if name in seen:
             raise DuplicateQueryableState(
@@ -70,17 +72,33 @@ def _declared_by(node: Node) -> Iterator[_Declared]:
         return
     function = None if operator is None else operator.function
     # An operator of the broadcast pattern has the descriptors of its states itself.
-    for value in [*getattr(function, "__dict__", {}).values(), *getattr(operator, "descriptors", ())]:
-        if isinstance(value, StateDescriptor) and value.queryable_name is not None:
-            yield _Declared(node, value.queryable_name)
+    held = [*getattr(function, "__dict__", {}).values(), *getattr(operator, "descriptors", ())]
+    names = [*_names(held)]
+    for name in names:
+        yield _Declared(node, name)
+    for name in dict.fromkeys(_names(reachable_values(function))):
+        if name not in names:
+            yield _Declared(node, name, held=False)
     if always_called(function, "open", "set_queryable"):
         yield _Declared(node, "")
 
 
+def _names(values: Iterable[Any]) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, StateDescriptor) and value.queryable_name is not None:
+            yield value.queryable_name
+
+
 def queryable_states(
-    last: Manifest | None, snapshots: Mapping[str, OperatorSnapshot], totals: ReportTotals, enabled: bool
+    last: Manifest | None,
+    snapshots: Mapping[str, OperatorSnapshot],
+    totals: ReportTotals,
+    enabled: bool,
+    locations: Mapping[str, SourceLocation | None],
 ) -> dict[str, StateAddress]:
     """Return the queryable states of an epoch by name, from the totals of its reports.
+
+    `locations`: the user's lines by uid.
 
     A function registers the states of windows when a window first uses them. Until it does in this epoch, those of the
     last manifest remain.
@@ -92,7 +110,7 @@ def queryable_states(
         for part in operator.declared():
             for state, name in part.queryable.items():
                 address = StateAddress(uid=part.uid, state=state)
-                _check(address, name, found.setdefault(name, address), snapshots, enabled)
+                _check(address, name, found.setdefault(name, address), snapshots, enabled, locations)
     known = {(address.uid, address.state) for address in found.values()}
     for name, address in ({} if last is None else last.queryable).items():
         stored = address.uid in snapshots and address.state in snapshots[address.uid].states
@@ -108,21 +126,24 @@ def _check(
     first: StateAddress,
     snapshots: Mapping[str, OperatorSnapshot],
     enabled: bool,
+    locations: Mapping[str, SourceLocation | None],
 ) -> None:
     operator = snapshots[address.uid].name
     if not enabled:
-        raise _disabled(f"Operator '{operator}' makes its state '{address.state}' queryable as '{name}'")
+        problem = f"Operator '{operator}' makes its state '{address.state}' queryable as '{name}'"
+        raise _disabled(problem, locations.get(address.uid))
     if first != address:
         raise DuplicateQueryableState(
             f"State '{first.state}' of operator '{snapshots[first.uid].name}' and state '{address.state}' of operator "
             f"'{operator}' are both queryable as '{name}'.",
             fix="Choose another name for one of them.",
+            locations=(locations.get(address.uid), locations.get(first.uid)),
         )
 
 
-def _disabled(problem: str, node: Node | None = None) -> QueryableStateDisabled:
+def _disabled(problem: str, location: SourceLocation | None) -> QueryableStateDisabled:
     return QueryableStateDisabled(
         f"{problem}, but queryable state is not enabled.",
         fix=f"Set {QUERYABLE_STATE.key} to true, for example with penstock run -D {QUERYABLE_STATE.key}=true.",
-        locations=() if node is None else (node.location,),
+        locations=(location,),
     )

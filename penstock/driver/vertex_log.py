@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from penstock.driver.epoch_metrics import TaskSummary
 from penstock.driver.epoch_steps import MeasuredEpoch
-from penstock.driver.job_snapshot import EpochSnapshot, HeaviestKey, SubtaskSnapshot
+from penstock.driver.job_snapshot import EpochSnapshot, ExecutorSnapshot, HeaviestKey, SubtaskSnapshot
 from penstock.driver.vertices import first_uid, parallelism_of, subtask_of
 from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.key_sample import HeavyKey
@@ -30,6 +30,8 @@ from penstock.state.keys import decode_key
 
 _EPOCHS_KEPT = 60
 """Epochs that a snapshot lists."""
+_WORKER_EPOCHS = 20
+"""After this many epochs without a task, a worker no longer counts."""
 _KEY_SHOWN = 60
 """Characters of a key that a snapshot names."""
 
@@ -138,13 +140,14 @@ class VertexLog:
         self._lock = threading.Lock()
         self._vertices: dict[int, _Vertex] = {}
         self._epochs: deque[EpochSnapshot] = deque(maxlen=_EPOCHS_KEPT)
-        self.memory: dict[str, int] = {}
-        """Physical memory of the hosts of the executors that ran tasks, by executor."""
+        self._workers: dict[str, dict[int, tuple[int, WorkerPlace]]] = {}
+        """The newest epoch and place of each worker process, by executor and process."""
 
     def completed(self, epoch: MeasuredEpoch, ended_ms: int, gauges: Mapping[tuple[str, str], Number]) -> None:
         """Add an epoch. `gauges` are those of flow control."""
         graph, cycle_ms = epoch.graph, epoch.statistics.cycle_ms
-        work = self._work(graph, epoch)
+        with self._lock:
+            work = self._work(graph, epoch)
         stages = _stages(graph, work, epoch.slots)
         used = sum(stages) + epoch.committing * 1000
         busy = min(1.0, used / cycle_ms) if cycle_ms > 0 else 0.0
@@ -173,8 +176,35 @@ class VertexLog:
             for task in tasks.values():
                 subtask = subtask_of(chain, task.subtask, self._parallelism)
                 subtasks[subtask] = _both(subtasks[subtask], task) if subtask in subtasks else task
-                self.memory[task.place.executor] = task.place.memory
+                self._see_worker(epoch.manifest.id, task.place)
+        self._forget_workers(epoch.manifest.id)
         return work
+
+    def _see_worker(self, epoch: int, place: WorkerPlace) -> None:
+        self._workers.setdefault(place.executor, {})[place.process] = epoch, place
+
+    def _forget_workers(self, epoch: int) -> None:
+        """Forget workers that Spark has probably ended."""
+        for workers in self._workers.values():
+            for process in [each for each, (seen, _) in workers.items() if seen <= epoch - _WORKER_EPOCHS]:
+                del workers[process]
+
+    def with_workers(self, executor: ExecutorSnapshot) -> ExecutorSnapshot:
+        """Add what the workers of an executor reported: memory, and the disk of the replicas."""
+        with self._lock:
+            found = [
+                place for _, place in sorted(self._workers.get(executor.id, {}).values(), key=lambda each: each[0])
+            ]
+        if not found:
+            return executor
+        return replace(
+            executor,
+            physical_memory=found[-1].memory or executor.physical_memory,
+            python_memory=sum(place.resident for place in found),
+            python_workers=len(found),
+            disk_total=found[-1].disk_total,
+            disk_free=found[-1].disk_free,
+        )
 
     def _add(self, chain: Chain, work: dict[int, TaskSummary], cycle_ms: float, busy: float, pressure: float) -> None:
         vertex = self._vertices.setdefault(chain.id, _Vertex())

@@ -162,6 +162,7 @@ class _Builder:
             assigns_time=isinstance(operator, TimestampsOperator),
             idle_timeout_ms=operator.strategy.idle_timeout_ms if isinstance(operator, TimestampsOperator) else None,
             parent_tag=_tag_id(node.inputs[0]) if parent is not None or chain.source_uid is not None else None,
+            location=node.location,
         )
         chain.add(chained, node.parallelism is not None)
         self.position[node.id] = chain, len(chain.operators) - 1

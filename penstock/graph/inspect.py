@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dis
+from collections.abc import Iterator
 from itertools import pairwise
+from types import FunctionType
 from typing import Any
 
 KEYED_STATE = frozenset({"get_state", "get_list_state", "get_map_state", "get_reducing_state", "get_aggregating_state"})
@@ -38,9 +40,53 @@ def asks_context_for(function: Any, names: frozenset[str]) -> str | None:
 
 
 def always_called(function: Any, method: str, name: str) -> bool:
-    """Return whether a method of the user's function calls an attribute of this name on every path."""
-    code = getattr(getattr(type(function), method, None), "__code__", None)
-    if code is None or name not in code.co_names:
+    """Return whether a method of the user's function calls an attribute of this name on every path.
+
+    Looks into the functions of the program that the method calls, and into its own methods, but not further.
+    """
+    called = getattr(type(function), method, None)
+    if not isinstance(called, FunctionType) or not _straight(called):
         return False
-    # A loop or condition decides at runtime.
-    return not any(each.opcode in dis.hasjrel or each.opcode in dis.hasjabs for each in dis.get_instructions(code))
+    own = [getattr(type(function), each, None) for each in called.__code__.co_names]
+    helpers = [each for each in [*_referenced(called), *own] if isinstance(each, FunctionType)]
+    return any(name in each.__code__.co_names and _straight(each) for each in [called, *helpers])
+
+
+def _straight(function: FunctionType) -> bool:
+    """Return whether all of a function runs: a loop or a condition decides at runtime."""
+    return not any(
+        each.opcode in dis.hasjrel or each.opcode in dis.hasjabs for each in dis.get_instructions(function.__code__)
+    )
+
+
+def reachable_values(function: Any) -> Iterator[Any]:
+    """Yield the values that a user's function has or names: its attributes, and what its methods refer to.
+
+    Values in lists, tuples and dicts are yielded as well.
+    """
+    methods = [each for each in vars(type(function)).values() if isinstance(each, FunctionType)]
+    if isinstance(function, FunctionType):
+        methods.append(function)
+    for value in [
+        *getattr(function, "__dict__", {}).values(),
+        *vars(type(function)).values(),
+        *(each for method in methods for each in _referenced(method)),
+    ]:
+        yield value
+        if isinstance(value, dict):
+            yield from value.values()
+        elif isinstance(value, list | tuple):
+            yield from value
+
+
+def _referenced(function: FunctionType) -> Iterator[Any]:
+    """Yield the values of the global variables and of the enclosing functions that a function refers to."""
+    for each in dis.get_instructions(function.__code__):
+        if each.opname == "LOAD_GLOBAL" and each.argval in function.__globals__:
+            yield function.__globals__[each.argval]
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:
+            # Not assigned yet.
+            continue

@@ -334,6 +334,7 @@ class QueryableStateClient:
         keys_as_text: bool = False,
         at_least: int = 0,
         checkpoint: int | None = None,
+        blocks: list[int] | None = None,
         timeout: float = _LONGEST_SCAN_S,
     ) -> pa.RecordBatchReader:
         """Return a state as an Arrow stream, with the columns of state tables: docs/query/state-tables.md.
@@ -345,6 +346,8 @@ class QueryableStateClient:
             keys_as_text: Whether to show keys as text; required if the state has keys of several types.
             at_least: See ``get``.
             checkpoint: See ``get``.
+            blocks: The parts of the state to read, of 16, to divide a scan among processes; all by default. The order
+                of the rows of a part at a checkpoint does not change.
             timeout: How many seconds the scan can take.
         """
         request = Scan(
@@ -354,6 +357,7 @@ class QueryableStateClient:
             keys=None if keys is None else [_encoded(key, None) for key in keys],
             at_least=at_least,
             checkpoint=checkpoint,
+            blocks=blocks,
             **self._common(job, checkpoint),
         )
         schema, batches = self._connection.stream(request, timeout)
@@ -406,7 +410,15 @@ class QueryableStateClient:
             checkpoint: The checkpoint; the newest one by default.
             lease: How many seconds the server keeps it without a read.
         """
-        hold = Hold(job=job, checkpoint=checkpoint, lease_ms=int(lease * 1000), deadline_ms=self._deadline_ms)
+        seen_in, seen = self._seen.get(job, ("", 0)) if checkpoint is None else ("", 0)
+        hold = Hold(
+            job=job,
+            checkpoint=checkpoint,
+            seen=seen,
+            seen_in=seen_in,
+            lease_ms=int(lease * 1000),
+            deadline_ms=self._deadline_ms,
+        )
         held = _held(self._call(hold))
         self._note(job, held.lineage, held.checkpoint)
         reads = PinnedReads(self._within(held.lineage), job, held.checkpoint, held.lease, lease)

@@ -7,6 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.query.division import ALL_BLOCKS
@@ -25,6 +26,58 @@ _LINEAGE_EVERY_S = 1.0
 """How often a job whose lineage does not advance is asked for its newest lineage."""
 
 
+class Origin(Protocol):
+    """Where the checkpoints of a job are."""
+
+    @property
+    def where(self) -> str:
+        """The location, for people to read."""
+
+    def newest(self) -> str | None:
+        """Return the newest lineage."""
+
+    def below(self, lineage: str) -> Storage:
+        """Return the storage of a lineage."""
+
+
+class Directory:
+    """The directory of a job, with its lineages."""
+
+    def __init__(self, root: SharedStorage) -> None:
+        self._root = root
+
+    @property
+    def where(self) -> str:
+        return self._root.where
+
+    def newest(self) -> str | None:
+        try:
+            return Lineages(self._root).newest()
+        except MissingObject:
+            # Removed in this moment.
+            return None
+
+    def below(self, lineage: str) -> Storage:
+        return self._root.below(lineage)
+
+
+class InDriver:
+    """The memory of the driver in this process, which has one lineage."""
+
+    def __init__(self, lineage: str, storage: Storage) -> None:
+        self._lineage, self._storage = lineage, storage
+
+    @property
+    def where(self) -> str:
+        return self._storage.where
+
+    def newest(self) -> str | None:
+        return self._lineage
+
+    def below(self, lineage: str) -> Storage:
+        return self._storage
+
+
 class FollowedJob:
     """Follows one job through its lineages. Start it, and close it at the end."""
 
@@ -32,19 +85,19 @@ class FollowedJob:
         self,
         job_id: str,
         job_name: str,
-        root: SharedStorage,
+        origin: Origin,
         retained: int,
         poll_s: float,
         membership: Membership | None = None,
         heartbeat_s: tuple[float, float] = (1.0, 3.0),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`root`: the directory with the job's lineages.
+        """Call `start` to follow in threads.
 
         Args:
             job_id: The id of the job.
             job_name: Its name.
-            root: The directory with its lineages.
+            origin: Where its checkpoints are.
             retained: Checkpoints to keep readable.
             poll_s: How often to look for a checkpoint.
             membership: The part of this server in the job; None if it has all of its state.
@@ -58,7 +111,7 @@ class FollowedJob:
         self._beaten: float | None = None
         self._beating = threading.Lock()
         self._announced: set[int] = set()
-        self._root = root
+        self._origin = origin
         self._retained = retained
         self._clock = clock
         self._stopping = threading.Event()
@@ -141,13 +194,10 @@ class FollowedJob:
 
     def _find_lineage(self) -> None:
         """Follow the newest lineage, once it has a checkpoint. Until then, the former one answers."""
-        try:
-            lineage = Lineages(self._root).newest()
-        except MissingObject:
-            return
+        lineage = self._origin.newest()
         if lineage is None or lineage == self._lineage:
             return
-        follower = Follower(self._storage_of(lineage), self._retained, self._plan.wanted, self._clock)
+        follower = Follower(self._origin.below(lineage), self._retained, self._plan.wanted, self._clock)
         follower.lineage = lineage
         if follower.poll():
             former, self._lineage = self._follower, lineage
@@ -155,9 +205,6 @@ class FollowedJob:
             self._follower = follower
             if former is not None:
                 former.close()
-
-    def _storage_of(self, lineage: str) -> Storage:
-        return self._root.below(lineage)
 
     def _repeat(self, act: Callable[[], None], seconds: float) -> None:
         failed = False
@@ -200,7 +247,7 @@ class FollowedJob:
         follower, reads = self._follower, self._reads
         if follower is None or reads is None:
             raise NotServed(
-                f"Job '{self.name}' has no completed checkpoint in {self._root.where} yet.",
+                f"Job '{self.name}' has no completed checkpoint in {self._origin.where} yet.",
                 fix="Try again in a moment.",
             )
         return follower, reads
@@ -209,11 +256,7 @@ class FollowedJob:
         """Raise NotServed if a client has seen a lineage that is newer than the one of this server."""
         if seen_in in ("", self._lineage):
             return
-        try:
-            newest = Lineages(self._root).newest()
-        except MissingObject:
-            return
-        if newest == seen_in:
+        if self._origin.newest() == seen_in:
             raise NotServed(f"This server does not follow the last run of job '{self.name}' yet.", fix="Try again.")
 
     def description(self) -> Description:

@@ -80,7 +80,7 @@ class Scan(ReadRequest, kw_only=True, frozen=True, tag="scan"):
     keys: list[bytes] | None = None
     """Only these keys; None for all."""
     blocks: list[int] | None = None
-    """The blocks to read, for a state server; None for all."""
+    """The blocks to read; None for all."""
 
 
 class Changes(ReadRequest, kw_only=True, frozen=True, tag="changes"):
@@ -111,11 +111,16 @@ class Hold(Request, kw_only=True, frozen=True, tag="hold"):
 
     checkpoint: int | None = None
     """None for the newest one."""
-    lineage: str = ""
-    """That of `checkpoint`; empty for the current one."""
+    seen: int = 0
+    seen_in: str = ""
+    """As in reads."""
     lease_ms: int = 60_000
     lease: str = ""
     """The lease to renew; empty for a new one."""
+
+    def least_in(self, lineage: str) -> int:
+        """Return the checkpoint that the newest one of a lineage must have reached."""
+        return self.seen if self.seen_in == lineage else 0
 
 
 class Release(Request, kw_only=True, frozen=True, tag="release"):

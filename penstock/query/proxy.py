@@ -238,12 +238,15 @@ class Proxy:
                 f"No job '{named}' is served on this host, only {', '.join(names) or 'none'}.",
                 fix="Check its id with penstock list, and whether it runs with queryable-state.enable.",
             )
+        living = self._living()
+        # Earlier runs of the job have other ids. Lineages sort by time.
+        last = max(
+            (each for each in matching if each in living), key=lambda each: each.description.lineage, default=None
+        )
+        job = (last or matching[0]).description.job_id
         # A server that was started by hand can have another id for the job.
-        job = matching[0].description.job_id
         lineages = {each.description.lineage for each in matching if each.description.job_id == job} - {""}
-        living = [
-            each for each in self._living() if each.description.job_id == job or each.description.lineage in lineages
-        ]
+        living = [each for each in living if each.description.job_id == job or each.description.lineage in lineages]
         if not living:
             raise NotServed(
                 f"The state servers of job '{named}' have not been heard of for {_FORGET_S:g} s.",
@@ -302,7 +305,8 @@ class Proxy:
 
     def _streamed(self, part: _Part, request: Scan | Changes) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         server = part.registered
-        asked = msgspec.structs.replace(request, job=server.description.job_id, blocks=part.blocks, deadline_ms=1000)
+        blocks = [block for block in part.blocks if request.blocks is None or block in request.blocks]
+        asked = msgspec.structs.replace(request, job=server.description.job_id, blocks=blocks, deadline_ms=1000)
         with self._forgetting(server):
             return server.server.stream(asked, _SCAN_S)
 
@@ -400,6 +404,8 @@ class Proxy:
         if any(each.name == request.state and not each.keyed for each in servers[0].description.states):
             # Every server has all operator state.
             parts = parts[:1]
+        elif request.blocks is not None:
+            parts = [part for part in parts if not set(part.blocks).isdisjoint(request.blocks)] or parts[:1]
         # This also finds a server that does not answer: a stream could wait for it for a long time.
         checkpoint = self._checkpoint(parts, request, seconds)
         if isinstance(request, Scan) or since is None:
@@ -428,6 +434,10 @@ def _awaiting(request: Request) -> Describe:
         if not request.seen_in:
             return msgspec.structs.replace(ask, at_least=request.since + 1)
         return msgspec.structs.replace(ask, seen=request.since + 1, seen_in=request.seen_in)
+    if isinstance(request, Hold):
+        return msgspec.structs.replace(
+            ask, at_least=request.checkpoint or 0, seen=request.seen, seen_in=request.seen_in
+        )
     if isinstance(request, (ReadRequest, Describe)):
         least = max(request.at_least, getattr(request, "checkpoint", None) or 0)
         return msgspec.structs.replace(ask, at_least=least, seen=request.seen, seen_in=request.seen_in)

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
+from typing import NamedTuple
 
 from penstock.checkpoint.bases import block_groups
 from penstock.checkpoint.manifest import Version, encode_version
 from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.query.errors import CheckpointGone
 from penstock.state.engines.base import Engine
-from penstock.state.files import GroupChanges, merge_changes, read_changes
+from penstock.state.files import GroupChanges, IndexedChanges, merge_changes, read_changes
 from penstock.state.storage import Storage
 
 Entry = tuple[bytes, bytes]
@@ -29,22 +30,12 @@ _FEW = 0.05
 """Changes, in proportion to the entries of a key group, that are cheaper to apply one by one."""
 
 
-class Layer:
+class Layer(NamedTuple):
     """The changes of one checkpoint to one operator. Its replicas share them."""
 
-    def __init__(self, version: Version, changes: dict[int, GroupChanges]) -> None:
-        """`changes`: by key group."""
-        self.version = version
-        self.changes = changes
-        self._by_entry: dict[int, dict[bytes, bytes | None]] = {}
-
-    def entries(self, group: int) -> dict[bytes, bytes | None]:
-        """Return the changed entries of a key group. The first read of a group makes its dict."""
-        # Ten bisections per key would take most of the time of a read of many keys. Two threads make equal dicts.
-        found = self._by_entry.get(group)
-        if found is None:
-            found = self._by_entry[group] = dict(self.changes[group].entries)
-        return found
+    version: Version
+    changes: dict[int, IndexedChanges]
+    """By key group."""
 
 
 def read_layer(
@@ -59,14 +50,17 @@ def read_layer(
     steps = chain.steps(uid, range(max_parallelism), encode_version(before))
     if steps is None:
         return None
-    changes: dict[int, list[GroupChanges]] = {}
+    changes: dict[int, list[IndexedChanges]] = {}
     for step in steps:
         groups = step.groups if wanted is None else frozenset(group for group in wanted if group in step.groups)
         for change in read_changes(step.data, groups, name=step.name):
-            changes.setdefault(change.group, []).append(change)
-    return Layer(
-        version, {group: each[0] if len(each) == 1 else merge_changes(each) for group, each in changes.items()}
-    )
+            changes.setdefault(change.group, []).append(_indexed(change))
+    merged = {group: each[0] if len(each) == 1 else _indexed(merge_changes([*each])) for group, each in changes.items()}
+    return Layer(version, merged)
+
+
+def _indexed(change: GroupChanges) -> IndexedChanges:
+    return IndexedChanges(change.group, change.cleared, dict(change.entries))
 
 
 class BlockReplica:
@@ -118,9 +112,8 @@ class BlockReplica:
                 change = layer.changes.get(group) if layer.version.id <= number else None
                 if change is None:
                     continue
-                entries = layer.entries(group)
-                if entry in entries:
-                    return entries[entry]
+                if entry in change.by_key:
+                    return change.by_key[entry]
                 if change.cleared and any(entry.startswith(prefix) for prefix in change.cleared):
                     return None
             with self._engine.reader() as reader:
@@ -157,7 +150,7 @@ class BlockReplica:
             with self._engine.reader() as reader:
                 return list(islice(_merged(reader.between(start, end), layers, start, end), most))
 
-    def changes(self, number: int) -> dict[int, GroupChanges]:
+    def changes(self, number: int) -> Mapping[int, GroupChanges]:
         """Return the changes of a checkpoint by key group. Raises CheckpointGone."""
         with self._lock:
             self._check(number - 1)
@@ -190,21 +183,25 @@ def key_group_range(group: int) -> tuple[bytes, bytes]:
 
 
 def _within(change: GroupChanges, start: bytes, end: bytes) -> GroupChanges:
-    low = bisect_left(change.entries, start, key=_first)
-    high = bisect_left(change.entries, end, low, key=_first)
+    entries = change.entries
+    low = bisect_left(entries, start, key=_first)
+    high = bisect_left(entries, end, low, key=_first)
     cleared = [prefix for prefix in change.cleared if prefix < end and (prefix >= start or start.startswith(prefix))]
-    return GroupChanges(change.group, cleared, change.entries[low:high])
+    return GroupChanges(change.group, cleared, entries[low:high])
 
 
-def _merged(stored: Iterator[Entry], layers: list[GroupChanges], start: bytes, end: bytes | None) -> Iterator[Entry]:
+def _merged(
+    stored: Iterator[Entry], layers: Sequence[GroupChanges], start: bytes, end: bytes | None
+) -> Iterator[Entry]:
     """Yield sorted entries after changes, the oldest first, one by one."""
     if not layers:
         yield from stored
         return
 
     def of_layer(age: int, change: GroupChanges) -> Iterator[tuple[bytes, int, bytes | None]]:
-        for place in range(bisect_left(change.entries, start, key=_first), len(change.entries)):
-            key, value = change.entries[place]
+        entries = change.entries
+        for place in range(bisect_left(entries, start, key=_first), len(entries)):
+            key, value = entries[place]
             if end is not None and key >= end:
                 return
             yield key, -age, value

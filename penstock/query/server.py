@@ -31,11 +31,12 @@ from penstock.query.announcements import Announcements, this_host
 from penstock.query.connection import Connection, location
 from penstock.query.errors import QueryError
 from penstock.query.flight_server import CannotServeState, QueryListener, query_token
-from penstock.query.followed_job import FollowedJob
+from penstock.query.followed_job import Directory, FollowedJob, InDriver, Origin
 from penstock.query.membership import Membership
 from penstock.query.protocol import Announcement, AnyRequest, Changes, Description, Register, Scan
 from penstock.query.proxy import Proxy
 from penstock.query.service import QueryService
+from penstock.state.storage import Storage
 
 _log = logging.getLogger(__name__)
 
@@ -83,15 +84,23 @@ class StateServer:
         interval_s, timeout_s = (each.read(settings) / 1000 for each in (HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT))
         announcements = Announcements(root, self._id, timeout_s)
         reach = this_host() if self._listener.local else ""
-        job = FollowedJob(
-            job_id,
-            job_name,
-            root,
-            RETAINED_FOR_QUERIES.read(settings),
-            POLL_INTERVAL.read(settings) / 1000,
-            Membership(announcements, self._id, self.address, reach, interval_s),
-            (interval_s, timeout_s),
-        )
+        membership = Membership(announcements, self._id, self.address, reach, interval_s)
+        return self._follow(job_id, job_name, Directory(root), membership, (interval_s, timeout_s))
+
+    def follow_here(self, job_id: str, job_name: str, lineage: str, storage: Storage) -> FollowedJob:
+        """Serve the state of a job whose checkpoints are in the memory of this process."""
+        return self._follow(job_id, job_name, InDriver(lineage, storage))
+
+    def _follow(
+        self,
+        job_id: str,
+        job_name: str,
+        origin: Origin,
+        membership: Membership | None = None,
+        heartbeat_s: tuple[float, float] = (1.0, 3.0),
+    ) -> FollowedJob:
+        retained, poll_ms = RETAINED_FOR_QUERIES.read(self._settings), POLL_INTERVAL.read(self._settings)
+        job = FollowedJob(job_id, job_name, origin, retained, poll_ms / 1000, membership, heartbeat_s)
         self._jobs[job_id] = job
         job.start()
         return job

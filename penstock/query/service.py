@@ -70,6 +70,8 @@ class QueryService:
             answer = encode(self._described(request))
         elif isinstance(request, Hold):
             job = self.job(request.job)
+            if request.checkpoint is None and not request.lease:
+                self._await(job, request)
             lease_ms = min(request.lease_ms, LONGEST_LEASE_MS)
             readable, lineage, lease = job.hold(request.checkpoint, lease_ms, request.lease)
             answer = encode(Held(checkpoint=readable.version.id, lineage=lineage, lease=lease))
@@ -112,10 +114,14 @@ class QueryService:
 
     def _described(self, request: Describe) -> Description:
         job = self.job(request.job)
+        self._await(job, request)
+        return self.describe(job)
+
+    def _await(self, job: FollowedJob, request: Describe | Hold) -> None:
+        """Wait until the newest checkpoint is the one that the client has seen, or a later one."""
         job.check_newest(request.seen_in)
         follower, _ = job.reading()
         follower.at(None, request.least_in(follower.lineage), time.monotonic() + request.deadline_ms / 1000)
-        return self.describe(job)
 
     def _read(self, request: ReadRequest) -> bytes:
         for attempt in range(_ATTEMPTS):

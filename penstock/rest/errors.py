@@ -65,6 +65,7 @@ _STATUS: tuple[tuple[type[Exception], HTTPStatus], ...] = (
     (query.CheckpointGone, HTTPStatus.GONE),
     (query.TooManyReads, HTTPStatus.TOO_MANY_REQUESTS),
     (query.NotAllowed, HTTPStatus.BAD_GATEWAY),
+    (query.NotTrusted, HTTPStatus.BAD_GATEWAY),
     (query.NotServed, HTTPStatus.SERVICE_UNAVAILABLE),
     (query.Unreachable, HTTPStatus.SERVICE_UNAVAILABLE),
     (NotLeading, HTTPStatus.SERVICE_UNAVAILABLE),

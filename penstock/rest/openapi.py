@@ -22,7 +22,7 @@ _ERRORS = {
     "413": "The body is too large.",
     "429": "Too many reads of state are running.",
     "500": "An error of the service.",
-    "502": "The service has not the token of the state server.",
+    "502": "The service has not the token of the state server, or does not trust it.",
     "503": "The service or a JobManager cannot answer now.",
 }
 

@@ -20,7 +20,8 @@ from penstock.common.json_text import to_json
 from penstock.common.options.query import QUERYABLE_STATE
 from penstock.common.options.service import WEB_STATE
 from penstock.driver.job_snapshot import JobSnapshot
-from penstock.query.errors import NotAllowed, NotEnabled, ResultTooLarge, TooManyReads, Unreachable
+from penstock.query.division import BLOCKS
+from penstock.query.errors import NotAllowed, NotEnabled, NotTrusted, ResultTooLarge, TooManyReads, Unreachable
 from penstock.rest.bodies import truth, whole
 from penstock.rest.endpoints import Endpoint
 from penstock.rest.errors import BadRequest, Forbidden
@@ -63,7 +64,7 @@ _THREADS = 8
 _MOST_WAITING = 32
 _PAGE, _LONGEST_PAGE = 100, 1000
 _DEEPEST = 1_000_000
-"""Rows before a page. A page costs a scan up to its end; use an Arrow stream for more."""
+"""Rows of its block before a page, which are read and skipped."""
 _MOST_BYTES = 4 << 20
 """Size of an answer."""
 _FIRST_BYTES = 1 << 20
@@ -155,30 +156,36 @@ async def schema(service: Service, request: Request) -> StateSchema:
 async def rows(service: Service, request: Request) -> StateRows:
     """GET /penstock/v1/jobs/:jobid/states/:state/rows: pages of one checkpoint, in an order that does not change."""
     job, name, at = _job(service, request), request.path_params["state"], _moment(request)
-    limit, skipped = _limit(request), 0
-    at["keys_as_text"] = truth(request, "keys-as-text") or False
-    cursor = request.query_params.get("cursor")
+    limit, as_text = _limit(request), truth(request, "keys-as-text") or False
+    cursor, begin = _given(request, "cursor"), (0, 0)
     if cursor is not None:
-        at["checkpoint"], skipped = _rows_cursor(cursor)
-    if skipped > _DEEPEST:
+        at["checkpoint"], *place = _numbers(cursor, 3)
+        begin = (place[0], place[1])
+    if begin[1] > _DEEPEST:
         raise BadRequest(
-            f"A page begins within the first {_DEEPEST:,} rows of a state.",
+            f"A page begins within the first {_DEEPEST:,} rows of a block.",
             fix="Read the state as an Arrow stream: QueryableStateClient.scan.",
         )
 
     def read(client: QueryableStateClient) -> StateRows:
-        stream, checkpoint = _scan(service, client, job, name, at)
+        keyed = _state(client.describe(job.id), name).keyed
+        number = at["checkpoint"]
+        if number is None and at["at_least"]:
+            number = _scan(service, client, job, name, at)[1]
         found: list[dict[str, Any]] = []
-        size, more = 0, False
-        with stream:
-            for row in _rows_after(stream, skipped):
-                if len(found) == limit or size >= _FIRST_BYTES:
-                    more = True
-                    break
-                found.append(_small({column: json_value(value) for column, value in row.items()}))
-                size += len(to_json(found[-1]))
-        following = f"{checkpoint}-{skipped + len(found)}" if more else None
-        return StateRows(checkpoint=checkpoint, rows=found, cursor=following)
+        size = 0
+        with client.pinned(job.id, number) as pinned:
+            for block in range(begin[0], BLOCKS if keyed else 1):
+                skipped = begin[1] if block == begin[0] else 0
+                blocks = [block] if keyed else None
+                stream = pinned.scan(name, keys_as_text=as_text, blocks=blocks, timeout=service.timeout_s)
+                for place, row in enumerate(_rows_after(stream, skipped), skipped):
+                    if len(found) == limit or size >= _FIRST_BYTES:
+                        following = f"{pinned.checkpoint}-{block}-{place}"
+                        return StateRows(checkpoint=pinned.checkpoint, rows=found, cursor=following)
+                    found.append(_small({column: json_value(value) for column, value in row.items()}))
+                    size += len(to_json(found[-1]))
+            return StateRows(checkpoint=pinned.checkpoint, rows=found, cursor=None)
 
     return await _read(service, job, read)
 
@@ -241,7 +248,7 @@ async def _read(service: Service, job: JobSnapshot, read: Callable[[QueryableSta
         client = _READERS.client(settings, _PART * service.timeout_s)
         try:
             return read(client)
-        except (Unreachable, NotAllowed):
+        except (Unreachable, NotAllowed, NotTrusted):
             _READERS.forget(client)
             raise
 
@@ -350,19 +357,17 @@ def _window(request: Request) -> Any:
     )
 
 
-def _rows_cursor(text: str) -> tuple[int, int]:
-    checkpoint, _, offset = text.partition("-")
-    if not all(part.isascii() and part.isdecimal() and len(part) < 16 for part in (checkpoint, offset)):
+def _numbers(cursor: str, count: int) -> list[int]:
+    parts = cursor.split("-")
+    if len(parts) != count or not all(part.isascii() and part.isdecimal() and len(part) < 16 for part in parts):
         raise _bad_cursor()
-    return int(checkpoint), int(offset)
+    return [int(part) for part in parts]
 
 
 def _entries_cursor(text: str) -> tuple[int, bytes]:
     checkpoint, _, last = text.partition("-")
-    if not (checkpoint.isascii() and checkpoint.isdecimal() and len(checkpoint) < 16):
-        raise _bad_cursor()
     try:
-        return int(checkpoint), bytes.fromhex(last)
+        return _numbers(checkpoint, 1)[0], bytes.fromhex(last)
     except ValueError:
         raise _bad_cursor() from None
 

@@ -217,6 +217,13 @@ class WorkerPlace(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc
     """The engine's name of the executor; empty if the task runs in the driver's process."""
     memory: int = 0
     """Physical memory of the host, in bytes."""
+    process: int = 0
+    """The number of the process on its host."""
+    resident: int = 0
+    """Memory of the process, in bytes."""
+    disk_total: int = 0
+    """Size of the file system that holds the replicas, in bytes."""
+    disk_free: int = 0
 
 
 NOWHERE = WorkerPlace()

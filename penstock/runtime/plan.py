@@ -25,6 +25,8 @@ class ChainedOperator:
     idle_timeout_ms: int | None = None
     parent_tag: str | None = None
     """The side output of the parent that it reads; None for the main output."""
+    location: SourceLocation | None = None
+    """The user's line that declared it."""
 
 
 @dataclass(kw_only=True)

@@ -252,7 +252,7 @@ def _epoch(parameters: EpochParameters, scope: str, metrics: Collected) -> TaskE
         open_state(parameters),
         crash_probe("task", lambda: parameters.number, scope),
         lambda measured: metrics.add([measured]),
-        worker_place(),
+        worker_place(parameters.backend.directories),
     )
 
 

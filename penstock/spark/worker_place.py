@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 
-from penstock.common.machine import physical_memory
+from msgspec.structs import replace
+
+from penstock.common.machine import disk_space, physical_memory, resident_memory
 from penstock.runtime.metrics import WorkerPlace
 
 _GENERATIONS = 6
@@ -16,10 +20,19 @@ _DRIVER = "driver"
 """Spark's name of the executor inside the driver, as on a `local` master."""
 
 
+def worker_place(directories: Sequence[str] = ()) -> WorkerPlace:
+    """Return the place of this process, with its memory and the disk of its replicas now: 20 µs.
+
+    `directories`: those of the replicas. Without any, the disk is that of temporary files.
+    """
+    total, free = disk_space(directories[0] if directories else tempfile.gettempdir())
+    return replace(_place(), resident=resident_memory(), disk_total=total, disk_free=free)
+
+
 @cache
-def worker_place() -> WorkerPlace:
-    """Return the place of this process. Spark does not pass the executor's id to Python workers."""
-    return WorkerPlace(host=socket.gethostname(), executor=_executor(), memory=physical_memory())
+def _place() -> WorkerPlace:
+    """Return what does not change. Spark does not pass the executor's id to Python workers."""
+    return WorkerPlace(host=socket.gethostname(), executor=_executor(), memory=physical_memory(), process=os.getpid())
 
 
 def _executor() -> str:

@@ -80,6 +80,26 @@ class GroupChanges:
     entries: list[tuple[bytes, bytes | None]]
 
 
+class IndexedChanges(GroupChanges):
+    """Changes to one key group whose entries are in a dict, ascending by key: to look them up, and to apply them fast.
+
+    A dict knows the hashes of its keys, so updating another one with it takes little more than half the time.
+    """
+
+    __slots__ = ("_listed", "by_key", "deletes")
+
+    def __init__(self, group: int, cleared: list[bytes], by_key: dict[bytes, bytes | None]) -> None:
+        self.group, self.cleared, self.by_key = group, cleared, by_key
+        self.deletes = None in by_key.values()
+        self._listed: list[tuple[bytes, bytes | None]] | None = None
+
+    @property
+    def entries(self) -> list[tuple[bytes, bytes | None]]:  # type: ignore[override]
+        if self._listed is None:
+            self._listed = list(self.by_key.items())
+        return self._listed
+
+
 _CLEAR, _DELETE, _PUT = 0, 1, 2
 _SCHEMA = pa.schema(
     [pa.field("op", pa.int8(), False), pa.field("key", pa.binary(), False), pa.field("value", pa.binary())]

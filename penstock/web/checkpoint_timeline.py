@@ -8,7 +8,7 @@ from penstock.driver.job_snapshot import CheckpointSnapshot, TaskCheckpoint
 from penstock.web.markup import Markup, tag
 from penstock.web.quantities import duration
 
-_WIDTH, _HEIGHT = 200, 72
+_WIDTH, _HEIGHT = 280, 72
 _ROW = 9.0
 
 Part = tuple[str, str, int]

@@ -210,17 +210,21 @@ def configuration(job: JobSnapshot, watch: Watch) -> Markup:
 
 def executors(job: JobSnapshot, watch: Watch) -> Markup:
     """Return the executors of the job."""
-    head = ["Executor", "Address", "Cores", "Slots", "Active tasks", "JVM heap", "Storage memory", "Memory of the host"]
+    head = [
+        *("Executor", "Address", "Cores", "Tasks", "Python memory", "JVM heap", "JVM off-heap", "Host memory"),
+        "Disk of replicas",
+    ]
     rows: list[list[Child]] = [
         [
             each.id + (" (excluded by Spark)" if each.excluded else ""),
             each.address or NONE,
             each.cores,
-            each.slots,
-            each.active_tasks,
+            f"{each.active_tasks} in {counted(each.slots, 'slot')}",
+            f"{size(each.python_memory)} in {counted(each.python_workers, 'worker')}" if each.python_workers else NONE,
             f"{size(each.heap_used)} of {size(each.heap_max)}",
-            f"{size(each.storage_memory_used)} of {size(each.storage_memory_max)}",
-            size(each.physical_memory),
+            size(each.off_heap_used),
+            size(each.physical_memory) if each.physical_memory else NONE,
+            f"{size(each.disk_free)} free of {size(each.disk_total)}" if each.disk_total else NONE,
         ]
         for each in job.executors
     ]
@@ -229,7 +233,7 @@ def executors(job: JobSnapshot, watch: Watch) -> Markup:
         return join(tag("p", slots), tag("p", "Spark has reported no executors yet.", class_="quiet"))
     return join(
         tag("p", slots),
-        table(head, rows, label="Executors", numeric=frozenset({2, 3, 4, 5, 6, 7})),
+        table(head, rows, label="Executors", numeric=frozenset(range(2, 9))),
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from penstock.common.options.query import PROXY_PORTS, QUERY_ADDRESS, QUERY_TLS_CA, QUERY_TOKEN_FILE, QUERYABLE_STATE
+from penstock.common.options.query import QUERYABLE_STATE
 from penstock.driver.job_snapshot import JobSnapshot
 from penstock.errors import PenstockError
 from penstock.query.client import QueryableStateClient
 from penstock.query.errors import QueryError, UnknownKey
+from penstock.query.locating import connect_to_proxy
 from penstock.query.protocol import CHECKPOINT
 from penstock.tables.contents import KeyedContent
 from penstock.tables.snapshot import Snapshot
@@ -19,8 +20,6 @@ from penstock.web.state_reader import FoundKey, Rows, look_up, page_among, page_
 
 _TIMEOUT_S = 2.0
 _LIVE = "live from the job's state server"
-_MOST_PORTS = 4
-"""Ports that are tried, if the proxy has a range of them."""
 
 
 def is_queryable(job: JobSnapshot) -> bool:
@@ -70,10 +69,10 @@ def _stored(snapshot: Snapshot, error: PenstockError) -> str:
 
 
 class LiveState:
-    """One queryable state. Close it after the read."""
+    """One queryable state, with a connection to the proxy."""
 
     def __init__(self, job: JobSnapshot, settings: Mapping[str, str], uid: str, state: str) -> None:
-        """Find the state at the proxy of this host. Raises NotLive with the reason in words."""
+        """Find the state at the proxy of the job. Raises NotLive, QueryError."""
         self._job = job
         if not is_queryable(job):
             raise NotLive(f"{QUERYABLE_STATE.key} is not true for this job")
@@ -87,28 +86,16 @@ class LiveState:
         self._client.close()
 
     def _find(self, settings: Mapping[str, str], uid: str, state: str) -> tuple[QueryableStateClient, str]:
-        reason = "no proxy is configured"
-        for port in [*PROXY_PORTS.read(settings)][:_MOST_PORTS]:
-            client = None
-            try:
-                client = QueryableStateClient(
-                    QUERY_ADDRESS.read(settings),
-                    port,
-                    token_file=QUERY_TOKEN_FILE.read(settings) or None,
-                    authorities=QUERY_TLS_CA.read(settings),
-                    timeout=_TIMEOUT_S,
-                )
-                described = client.describe(self._job.id)
-            except PenstockError as error:
-                reason = error.statement().rstrip(".")
-            else:
-                for each in described.states:
-                    if (each.uid, each.state) == (uid, state):
-                        return client, each.name
-                reason = "the program did not call set_queryable for this state"
-            if client is not None:
-                client.close()
-        raise NotLive(reason)
+        client = connect_to_proxy(settings, _TIMEOUT_S)
+        try:
+            for each in client.describe(self._job.id).states:
+                if (each.uid, each.state) == (uid, state):
+                    return client, each.name
+        except QueryError:
+            client.close()
+            raise
+        client.close()
+        raise NotLive("the program did not call set_queryable for this state")
 
     def look_up(self, snapshot: Snapshot, uid: str, key: str) -> FoundKey:
         """Return the value of a key. The snapshot has the type of the keys, and the timers. Raises PenstockError."""

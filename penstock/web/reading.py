@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.errors import PenstockError
 
-
-class ReadStopped(PenstockError):
-    """The viewer stopped a read of state.
-
-    Operator action: none.
-    """
+class ReadStopped(Exception):
+    """The viewer stopped a read of state."""
 
 
 class Reading:

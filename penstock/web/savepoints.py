@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from urllib.parse import urlencode
 
 from nicegui import ui
@@ -35,6 +37,7 @@ def savepoint_links(board: Board, job: JobSnapshot, path: str) -> Markup:
 
 def savepoint_list(board: Board, job_id: str) -> None:
     """Show the savepoints of a job, and keep the list current."""
+    ask = _disposal(board)
     place = ui.element("div").classes("savepoints")
     shown: list[str] | None = None
 
@@ -55,17 +58,20 @@ def savepoint_list(board: Board, job_id: str) -> None:
             for path in paths:
                 with ui.element("div").classes("savepoint"):
                     ui.html(savepoint_links(board, job, path), sanitize=False).classes("links")
-                    _disposal(board, path)
+                    button = ui.button("Dispose", on_click=partial(ask, path), color=None)
+                    button.props("flat no-caps").classes("danger")
 
     refresh()
     ui.timer(board.refresh_s, refresh)
 
 
-def _disposal(board: Board, path: str) -> None:
+def _disposal(board: Board) -> Callable[[str], None]:
+    """Return a function that asks whether to delete a savepoint. Its dialog outlives refreshes of the list."""
+    path = ""
     with ui.dialog() as dialog, ui.card().classes("ask"):
         ui.label("Dispose of a savepoint").classes("ask-title")
         ui.label("Delete its files. No job can resume from it afterwards. This cannot be undone.")
-        ui.html(tag("code", path), sanitize=False)
+        named = ui.html("", sanitize=False)
 
         async def go() -> None:
             dialog.close()
@@ -82,4 +88,11 @@ def _disposal(board: Board, path: str) -> None:
         with ui.element("div").classes("ask-buttons"):
             ui.button("Back", on_click=dialog.close, color=None).props("flat no-caps")
             ui.button("Delete the savepoint", on_click=go, color=None).props("unelevated no-caps").classes("go danger")
-    ui.button("Dispose", on_click=dialog.open, color=None).props("flat no-caps").classes("danger")
+
+    def ask(chosen: str) -> None:
+        nonlocal path
+        path = chosen
+        named.set_content(tag("code", chosen))
+        dialog.open()
+
+    return ask

@@ -76,7 +76,7 @@ class _Browser:
             return
         self._moments = found
         if self._first_moment:
-            self._moments.setdefault(self._first_moment, f"savepoint {self._first_moment}")
+            self._moments.setdefault(self._first_moment, state_reader.savepoint_label(self._first_moment))
         first = self._first_moment or next(iter(found), None)
         self._moment.set_options(dict(found), value=first)
         self._offer_others()
@@ -92,7 +92,7 @@ class _Browser:
     async def _open_path(self) -> None:
         path = self._path.value.strip()
         if path:
-            self._moments[path] = f"savepoint {path}"
+            self._moments[path] = state_reader.savepoint_label(path)
             self._moment.set_options(dict(self._moments), value=path)
             self._offer_others()
 
@@ -222,7 +222,9 @@ class _Browser:
                 return
             uid, name = self._chosen()
             data = await self._read(
-                lambda _: self._of_moment(lambda snapshot: state_reader.exported(snapshot, uid, name, form))
+                lambda reading: self._of_moment(
+                    lambda snapshot: state_reader.exported(snapshot, uid, name, form, reading)
+                )
             )
             if data is not None:
                 self._show(tag("p", f"Exported {len(data):,} bytes."))
@@ -267,7 +269,7 @@ class _Browser:
             found = await self._watched(reading, read)
         except ReadStopped as stopped:
             if self._reading is reading:
-                self._show(tag("p", stopped.statement(), class_="quiet"))
+                self._show(tag("p", str(stopped), class_="quiet"))
             return None
         except PenstockError as error:
             fix = join(tag("b", "Next: "), error.fix) if error.fix else None

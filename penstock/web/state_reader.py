@@ -105,12 +105,18 @@ def moments(job: JobSnapshot) -> dict[str, str]:
             found[f"checkpoint:{each.manifest.id}"] = f"checkpoint {each.manifest.id}"
     for made in job.checkpoints.history:
         if made.savepoint and made.path:
-            found[made.path] = f"savepoint {made.path}"
+            found[made.path] = savepoint_label(made.path)
     restored = job.checkpoints.latest_restored
     for path in (job.savepoint, restored.path if restored is not None and restored.savepoint else ""):
         if path:
-            found.setdefault(path, f"savepoint {path}")
+            found.setdefault(path, savepoint_label(path))
     return found
+
+
+def savepoint_label(path: str) -> str:
+    """Return the end of a savepoint's path, which differs between savepoints of one directory."""
+    name = path.rstrip("/").rpartition("/")[2]
+    return name if name.startswith("savepoint") else f"savepoint {name}"
 
 
 def retention_note(found: dict[str, str]) -> str:
@@ -246,9 +252,9 @@ def versions(job: JobSnapshot, snapshot: Snapshot, uid: str, state: str, key: st
     return history(paths, uid, state, key_from_text(snapshot.state(uid, state), key))
 
 
-def exported(snapshot: Snapshot, uid: str, state: str, form: str) -> bytes:
+def exported(snapshot: Snapshot, uid: str, state: str, form: str, reading: Reading | None = None) -> bytes:
     """Return a state as Parquet or CSV. Nested values are JSON text in CSV. Raises PenstockError if it is too large."""
-    rows = list(islice(rows_of(snapshot.state(uid, state)), MOST_EXPORTED + 1))
+    rows = list(islice(rows_of(snapshot.state(uid, state), reading), MOST_EXPORTED + 1))
     if len(rows) > MOST_EXPORTED:
         raise PenstockError(
             f"State '{state}' of operator '{uid}' has more than {MOST_EXPORTED:,} rows.",

@@ -140,7 +140,7 @@ def comparison_view(found: Compared, offset: int) -> Markup:
             tag("span", each.kind, class_=f"chip {_CHIPS[each.kind]}"),
             None if each.key is None else tag("code", _cut(_text(each.key))),
             None if each.before is None else tag("code", _cut(_text(each.before))),
-            None if each.after is None else changes(each.before, each.after),
+            None if each.after is None else _changed(each.before, each.after),
         ]
         for each in shown
     ]
@@ -149,6 +149,10 @@ def comparison_view(found: Compared, offset: int) -> Markup:
         tag("p", text, class_="quiet"),
         table(["Change", "Key", "Before", "After"], rows, label="Differences"),
     )
+
+
+def _changed(before: Any, after: Any) -> Markup:
+    return changes(before, after) if isinstance(after, dict) else tag("code", _cut(_text(after)))
 
 
 _CHIPS = {"added": "good", "removed": "bad", "changed": "warn"}

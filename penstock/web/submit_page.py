@@ -55,7 +55,9 @@ class _Form:
     def __init__(self, board: Board, savepoint: str) -> None:
         self._board = board
         with ui.element("div").classes("form"):
-            self._upload = ui.upload(label="Program: .py, .zip or .whl", on_upload=self._uploaded, auto_upload=True)
+            self._upload = ui.upload(
+                label="Upload a program: .py, .zip or .whl", on_upload=self._uploaded, auto_upload=True
+            )
             self._upload.props(f'flat bordered accept=".py,.zip,.whl" max-file-size={board.service.max_content}')
             self._program = ui.select({}, label="Program").props("outlined dense stack-label")
             self._arguments = ui.input("Arguments").props("outlined dense stack-label")
@@ -73,8 +75,8 @@ class _Form:
             self._claim.bind_visibility_from(self._savepoint, "value")
             self._skip.bind_visibility_from(self._savepoint, "value")
             with ui.element("div").classes("browser"):
+                _button("Submit", lambda: self._submit(dry=False)).classes("go")
                 _button("Dry run", lambda: self._submit(dry=True))
-                _button("Submit", lambda: self._submit(dry=False))
         self._result = ui.html("", sanitize=False)
 
     async def start(self) -> None:
@@ -142,8 +144,8 @@ def submit_form(board: Board, savepoint: str = "") -> None:
     ui.timer(0, form.start, once=True)
 
 
-def _button(name: str, action: Callable[[], object]) -> None:
-    ui.button(name, on_click=action, color=None).props("flat no-caps")
+def _button(name: str, action: Callable[[], object]) -> ui.button:
+    return ui.button(name, on_click=action, color=None).props("flat no-caps")
 
 
 def _problem(error: PenstockError) -> Markup:

@@ -128,9 +128,7 @@ class TestMembers:
         }
 
     def test_a_distinctive_name_is_found_on_an_unknown_object(self) -> None:
-        assert named("def f(x):\n    x.get_java_function()\n    x.iterate()") == {
-            "SinkFunction.get_java_function": Status.ABSENT
-        }
+        assert named("def f(x):\n    x.get_java_function()\n    x.iterate()") == {"….get_java_function": Status.ABSENT}
 
     def test_java_objects_are_absent(self) -> None:
         (finding,) = found("def f(env):\n    env._j_stream_execution_environment.addJar()")
@@ -166,6 +164,50 @@ class TestMembers:
             if each.name == "DataStream.print"
         ]
         assert finding.lines == [5, 6]
+
+
+class TestKafkaProperties:
+    def test_properties_without_effect_and_impossible_ones_are_found(self) -> None:
+        findings = {
+            each.name: each
+            for each in found("""
+            from pyflink.datastream.connectors.kafka import FlinkKafkaConsumer, KafkaSource
+            source = (
+                KafkaSource.builder()
+                .set_property("max.poll.records", limit)
+                .set_property("security.protocol", "SASL_SSL")
+                .set_property("buffer.memory", size)
+                .set_property("sasl.jaas.config", "a.B required username=\\"u\\" password=\\"p\\";")
+                .set_properties({"ssl.truststore.location": "/etc/kafka.jks", "metric.reporters": "a.B"})
+            )
+            FlinkKafkaConsumer("in", schema(), {"key.serializer": "a.B", "bootstrap.servers": "b:9092"})
+            FlinkKafkaConsumer("in", schema(), properties={"partitioner.class": "a.B"})
+        """)
+            if "." in each.name and each.name.islower()
+        }
+        assert {name: (each.status, each.lines) for name, each in findings.items()} == {
+            "max.poll.records": (Status.ACCEPTED, [5]),
+            "ssl.truststore.location": (Status.REFUSED, [9]),
+            "metric.reporters": (Status.ACCEPTED, [9]),
+            "key.serializer": (Status.ACCEPTED, [11]),
+            "partitioner.class": (Status.ACCEPTED, [12]),
+        }
+        assert (
+            findings["max.poll.records"].text
+            == "Not needed: penstock.epoch.max-records limits the records of an epoch."
+        )
+        assert "Export it with keytool and openssl" in findings["ssl.truststore.location"].text
+
+    def test_a_trust_store_of_pem_files_is_no_finding(self) -> None:
+        assert named("""
+            from pyflink.datastream.connectors.kafka import KafkaSink
+            builder = KafkaSink.builder()
+            builder.set_property("ssl.truststore.location", "/etc/ca.pem")
+            builder.set_property("ssl.truststore.type", "PEM")
+        """) == {
+            "pyflink.datastream.connectors.kafka.KafkaSink": Status.DIFFERS,
+            "KafkaSinkBuilder.set_property": Status.NOTED,
+        }
 
 
 class TestSettings:

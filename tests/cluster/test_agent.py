@@ -100,7 +100,8 @@ def test_an_attempt_that_has_ended_is_killed(
     claimed()
     lose(records)
     assert agent.kill(JOB, 1)
-    assert process.wait() == -9
+    # 0 if the agent has already asked the kernel for the exit code of this child.
+    assert process.wait(10) in (-9, 0)
 
 
 def test_an_attempt_of_a_cancelled_job_is_killed(
@@ -109,7 +110,8 @@ def test_an_attempt_of_a_cancelled_job_is_killed(
     claimed()
     records.request_cancel(JOB)
     assert agent.kill(JOB, 1)
-    assert process.wait() == -9
+    # 0 if the agent has already asked the kernel for the exit code of this child.
+    assert process.wait(10) in (-9, 0)
 
 
 def test_the_end_of_an_earlier_attempt_does_not_give_up_the_last_one(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.common import Duration, InputDependencyConstraint, WatermarkStrategy, without_effect
+from penstock.common import Configuration, Duration, InputDependencyConstraint, WatermarkStrategy, without_effect
 from penstock.common.tuning import REASONS
 from penstock.common.without_effect import Noted, report
 from penstock.datastream import (
@@ -106,6 +106,38 @@ def test_a_getter_returns_the_setting_unless_the_program_called_the_setter(env: 
     env.get_configuration().set_string("execution.buffer-timeout.interval", "50 ms")
     assert env.get_buffer_timeout() == 50
     assert env.set_buffer_timeout(-1).get_buffer_timeout() == -1
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "getter", "value"),
+    [
+        ("execution.buffer-timeout", "50 ms", "env.get_buffer_timeout()", 50),
+        ("state.changelog.enabled", "true", "env.is_changelog_state_backend_enabled()", True),
+        ("state.backend.changelog.enabled", "true", "env.is_changelog_state_backend_enabled()", True),
+        ("pipeline.closure-cleaner-level", "NONE", "config.is_closure_cleaner_enabled()", False),
+        ("pipeline.closure-cleaner-level", "TOP_LEVEL", "config.is_closure_cleaner_enabled()", True),
+        ("pipeline.object-reuse", "true", "config.is_object_reuse_enabled()", True),
+        ("pipeline.generic-types", "false", "config.has_generic_types_disabled()", True),
+        ("metrics.latency.interval", "77", "config.get_latency_tracking_interval()", 77),
+        ("task.cancellation.interval", "5", "config.get_task_cancellation_interval()", 5),
+        ("task.cancellation.timeout", "6", "config.get_task_cancellation_timeout()", 6),
+        ("execution.checkpointing.snapshot-compression", "true", "config.is_use_snapshot_compression()", True),
+        ("execution.checkpointing.unaligned", "true", "checkpoints.is_unaligned_checkpoints_enabled()", True),
+        ("execution.checkpointing.unaligned.enabled", "true", "checkpoints.is_unaligned_checkpoints_enabled()", True),
+        ("execution.checkpointing.unaligned.forced", "true", "env.is_force_unaligned_checkpoints()", True),
+        (
+            "execution.checkpointing.alignment-timeout",
+            "3 s",
+            "checkpoints.get_aligned_checkpoint_timeout()",
+            Duration.of_seconds(3),
+        ),
+        ("execution.checkpointing.max-concurrent-checkpoints", "2", "checkpoints.get_max_concurrent_checkpoints()", 2),
+    ],
+)
+def test_a_getter_returns_the_setting(key: str, text: str, getter: str, value: Any) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration().set_string(key, text))
+    names = {"env": env, "config": env.get_config(), "checkpoints": env.get_checkpoint_config()}
+    assert eval(getter, names) == value
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from penstock.common import Configuration, Duration, Row, Types, WatermarkStrategy
-from penstock.connectors.files.file_source import FileSource
 from penstock.datastream import (
     AggregateFunction,
     DataStream,
@@ -179,11 +178,9 @@ class TestSources:
         assert len(drawn.positions) == 3
 
     def test_a_text_file_is_read_as_lines(self, env: StreamExecutionEnvironment, tmp_path: Path) -> None:
-        (tmp_path / "a.txt").write_text("one\ntwo\n", "latin-1")
-        source = env.read_text_file(str(tmp_path / "a.txt"), "latin-1")._node.source
-        assert source is not None
-        assert source.bounded
-        assert isinstance(source.origin, FileSource)
+        (tmp_path / "a.txt").write_text("one\n\ntwö", "latin-1")
+        lines = env.read_text_file(str(tmp_path / "a.txt"), "latin-1")
+        assert results(lines.map(lambda line: f"<{line}>", Types.STRING())) == ["<one>", "<>", "<twö>"]
 
     def test_sources_of_the_java_api_are_those_of_penstock(self, env: StreamExecutionEnvironment) -> None:
         assert results(env.from_parallel_collection([1, 2], Types.INT())) == [1, 2]

@@ -1,6 +1,7 @@
 """Calls of PyFlink 1 and 2 that have a meaning: storage, retention, listeners, files, configuration."""
 
 import copy
+import importlib
 import io
 import os
 import re
@@ -63,6 +64,38 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> Noted:
 @pytest.fixture
 def env(noted: Noted) -> StreamExecutionEnvironment:
     return StreamExecutionEnvironment.get_execution_environment()
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        # PyFlink 2.3 has these names in two places, PyFlink 1 in more.
+        (
+            "penstock.datastream.connectors",
+            "BucketAssigner DynamicKafkaSource FileSink FileSource FlinkKafkaConsumer KafkaOffsetsInitializer "
+            "KafkaRecordSerializationSchema KafkaSink KafkaSource NumberSequenceSource OutputFileConfig RollingPolicy "
+            "Semantic StreamFormat StreamingFileSink",
+        ),
+        (
+            "penstock.common",
+            "CsvRowDeserializationSchema CsvRowSerializationSchema JsonRowDeserializationSchema "
+            "JsonRowSerializationSchema",
+        ),
+        (
+            "penstock.common.serialization",
+            "CsvRowDeserializationSchema CsvRowSerializationSchema JsonRowDeserializationSchema "
+            "JsonRowSerializationSchema",
+        ),
+    ],
+)
+def test_programs_import_names_from_where_pyflink_has_them(module: str, names: str) -> None:
+    found = importlib.import_module(module)
+    homes = ("connectors.file_system", "connectors.kafka", "connectors.dynamic_kafka", "connectors.number_seq")
+    known: dict[str, Any] = {}
+    for home in (*homes, "formats.csv", "formats.json"):
+        known |= vars(importlib.import_module(f"penstock.datastream.{home}"))
+    for name in names.split():
+        assert getattr(found, name) is known[name]
 
 
 class TestCheckpointStorage:

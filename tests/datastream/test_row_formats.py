@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.common import Row, RowFieldExtractorSchema, Types
+from penstock.common.json_messages import JsonRowDeserializationSchema, JsonRowSerializationSchema, type_of_schema
 from penstock.datastream import OutputTag, StreamExecutionEnvironment
 from penstock.datastream.connectors.file_system import FileSink, FileSource
 from penstock.datastream.formats.csv import (
@@ -20,7 +21,6 @@ from penstock.datastream.formats.csv import (
     CsvSchema,
     CsvSchemaBuilder,
 )
-from penstock.datastream.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema, type_of_schema
 from penstock.errors import PenstockError
 from penstock.testing import JobHarness
 

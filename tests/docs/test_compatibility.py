@@ -195,6 +195,18 @@ class TestCalls:
         assert call_difference(wanted, lambda func, output_type=None: None, False) == ""
 
 
+def test_names_that_a_module_installs_are_its_own() -> None:
+    source = """
+def _install():
+    from pyflink.datastream import connectors
+    from pyflink.datastream.connectors import kafka
+    setattr(connectors, 'KafkaSource', kafka.KafkaSource)
+    setattr(other, 'Wrong', kafka.KafkaSource)
+"""
+    names = public_names("some.module", lambda file: source, True)
+    assert {name: found.home for name, found in names.items()} == {"KafkaSource": "pyflink.datastream.connectors"}
+
+
 def test_a_class_includes_members_of_private_base_classes() -> None:
     source = """
 __all__ = ["Shown", "Other"]

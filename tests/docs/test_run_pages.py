@@ -1,6 +1,7 @@
 """The pages below docs/run: their programs run."""
 
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +52,18 @@ def test_the_first_job_of_the_page_prints_what_it_shows(capsys: pytest.CaptureFi
     with JobHarness(names["env"], parallelism=2) as job:
         job.epoch(6)
     assert set(shown.splitlines()) <= set(capsys.readouterr().out.splitlines())
+
+
+def test_the_stream_of_the_page_about_notebooks_shows_its_plan() -> None:
+    page = (RUN / "notebooks.md").read_text()
+    names: dict[str, Any] = {"__name__": "notebooks_page"}
+    exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], names)
+    assert repr(names["upper"]) == "<DataStream of 'upper', uid 'upper', of type PickledByteArrayTypeInfo>"
+    assert "data:image/svg+xml" in names["upper"]._repr_html_()
+    [message] = re.findall(r"GraphError: (.*)\n", page)
+    [fix] = re.findall(r"Fix: (.*)\n", page)
+    stream = names["env"].from_collection([1]).map(str).uid("same").map(str).uid("same")
+    stream.print()
+    html = unescape(stream._repr_html_())
+    assert message in html
+    assert fix in html

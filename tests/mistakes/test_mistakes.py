@@ -60,6 +60,8 @@ MISTAKES = {
     "sys_exit_in_a_function": "a function calls sys.exit()",
     "function_that_holds_the_session": "a function uses the Spark session",
     "queryable_state_that_is_not_enabled": "a state is queryable, but queryable-state.enable is not set",
+    "queryable_state_that_is_decided_at_runtime": "a function makes a state queryable under a condition, but "
+    "queryable-state.enable is not set",
     "value_of_another_type_than_its_state": "a state is updated with a value of another type than declared",
 }
 ON_SPARK = {"exception_on_spark": "the user's function raises in a Spark worker"}

@@ -155,3 +155,15 @@ def until(condition):
 def served_blocks(servers):
     """Return the blocks of the first job that each server in this process has."""
     return [set(next(iter(server.service._jobs.values())).description().blocks) for server in servers]
+
+
+def sizes(servers):
+    """Return how many blocks of the first job each server has."""
+    return sorted(len(blocks) for blocks in served_blocks(servers))
+
+
+def divided(servers):
+    """Wait until each block has exactly one server, and the proxy knows it."""
+    until(lambda: sum(sizes(servers)) == 16 and max(sizes(servers)) - min(sizes(servers)) <= 1)
+    for server in servers:
+        server.register()

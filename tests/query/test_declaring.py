@@ -149,6 +149,90 @@ def test_a_job_with_a_queryable_function_is_refused_at_submission(holds):
         JobHarness(stream)
 
 
+GLOBAL = ValueStateDescriptor("total", Types.LONG())
+GLOBAL.set_queryable("global totals")
+
+
+def queryable_totals():
+    descriptor = ValueStateDescriptor("total", Types.LONG())
+    descriptor.set_queryable("totals of a helper")
+    return descriptor
+
+
+class Counting(KeyedProcessFunction):
+    def process_element(self, value, ctx):
+        self.total.update((self.total.value() or 0) + 1)
+
+
+class OfAGlobal(Counting):
+    def open(self, runtime_context):
+        if runtime_context is not None:
+            self.total = runtime_context.get_state(GLOBAL)
+
+
+class OfAHelper(Counting):
+    def open(self, runtime_context):
+        self.total = runtime_context.get_state(queryable_totals())
+
+
+class OfAClassAttribute(Counting):
+    DESCRIPTOR = GLOBAL
+
+    def open(self, runtime_context):
+        self.total = runtime_context.get_state(self.DESCRIPTOR)
+
+
+class OfAList(Counting):
+    def __init__(self):
+        self.descriptors = [GLOBAL]
+
+    def open(self, runtime_context):
+        for descriptor in self.descriptors:
+            self.total = runtime_context.get_state(descriptor)
+
+
+def of_a_closure():
+    descriptor = queryable_totals()
+
+    class OfAClosure(Counting):
+        def open(self, runtime_context):
+            self.total = runtime_context.get_state(descriptor)
+
+    return OfAClosure()
+
+
+@pytest.mark.parametrize("make", [OfAGlobal, OfAHelper, OfAClassAttribute, OfAList, of_a_closure])
+def test_a_descriptor_that_a_function_refers_to_is_seen_at_submission(make):
+    stream = environment(enabled=False).from_collection([]).key_by(lambda v: v).process(make()).uid("f")
+    with pytest.raises(QueryableStateDisabled, match="makes a state queryable"):
+        JobHarness(stream)
+    stream = environment().from_collection([]).key_by(lambda v: v).process(make()).uid("f")
+    with JobHarness(stream) as job:
+        job.push("a").epoch()
+        assert len(queryable(job)) == 1
+
+
+def test_functions_that_only_refer_to_one_descriptor_are_no_duplicates():
+    class Named(Counting):
+        def open(self, runtime_context):
+            self.total = runtime_context.get_state(ValueStateDescriptor(GLOBAL.name, Types.LONG()))
+
+    keyed = environment().from_collection([], type_info=Types.LONG()).key_by(lambda v: v)
+    keyed.process(OfAGlobal()).uid("one").print()
+    other = keyed.process(Named()).uid("two")
+    other.print()
+    with JobHarness(other) as job:
+        job.push(1).epoch()
+        assert queryable(job) == {"global totals": StateAddress(uid="one", state="total")}
+
+
+def test_a_descriptor_that_is_not_queryable_is_no_reason_to_refuse_a_job():
+    stream = environment(enabled=False).from_collection([]).key_by(lambda v: v).process(SometimesQueryable("")).uid("f")
+    with JobHarness(stream) as job:
+        job.push("a").epoch()
+        assert queryable(job) == {}
+
+
 def test_a_state_that_becomes_queryable_in_a_task_fails_the_first_epoch_before_anything_is_published():
     stream = environment(enabled=False).from_collection([]).key_by(lambda v: v).process(SometimesQueryable()).uid("f")
     with JobHarness(stream) as job:

@@ -2,14 +2,16 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 
 import pytest
+from query_jobs import every_kind
 
 from penstock.checkpoint.manifest import manifest_name
 from penstock.common.configuration import Configuration
-from penstock.datastream.state_serving import serve_state
+from penstock.datastream.state_serving import serve_memory, serve_state
 from penstock.driver.epoch_settings import Settings
 from penstock.query.errors import UnknownJob, Unreachable
 from penstock.query.launching import Launch, LaunchedServer
@@ -102,7 +104,7 @@ def test_no_server_starts_if_queryable_state_is_disabled(job):
     serve_state("id", "name", job.root, Configuration())()
 
 
-def test_a_job_whose_checkpoints_are_in_memory_is_told_that_it_is_not_served(caplog):
+def test_a_job_without_checkpoints_is_told_that_it_is_not_served(caplog):
     configuration = Configuration()
     configuration.set_string("queryable-state.enable", "true")
     serve_state("id", "name", None, configuration)()
@@ -132,3 +134,40 @@ def test_the_command_serves_a_job_from_its_directory(job, settings, client, as_j
     finally:
         process.kill()
         process.wait()
+
+
+def test_the_driver_serves_a_job_whose_checkpoints_are_in_its_memory(settings, client):
+    configuration = Configuration.from_dict(settings | {"queryable-state.enable": "true"})
+    with every_kind(backend="memory") as job:
+        job.push(("ann", 3), ("bob", 4)).epoch()
+        assert job.storage.in_memory
+        served = serve_memory("the-id", "in memory", lambda: ("lineage", job.storage), configuration)
+        try:
+            served.start()
+            await_value(client, "the-id", 3)
+            job.push(("ann", 5)).epoch()
+            # A restart in the process calls it again.
+            served.start()
+            assert client.read("in memory", "the value", "ann", at_least=2) == (5, 2)
+            assert client.scan("the-id", "the value").read_all().num_rows == 2
+            job.rescale(3)
+            job.push(("ann", 6)).epoch()
+            assert client.get_many("the-id", "the value", ["ann", "bob"], at_least=3) == {"ann": 6, "bob": 4}
+        finally:
+            served._server.close()
+
+
+def test_the_driver_of_a_job_in_memory_serves_nothing_if_queryable_state_is_disabled():
+    assert serve_memory("id", "name", lambda: None, Configuration()) is None
+
+
+def test_a_job_in_memory_runs_on_if_its_state_cannot_be_served(settings, caplog):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        configuration = Configuration.from_dict(
+            settings | {"queryable-state.enable": "true", "queryable-state.server.ports": port}
+        )
+        served = serve_memory("id", "name", lambda: ("lineage", None), configuration)
+        served.start()
+        served.end()
+    assert "The state of job 'name' is not served" in caplog.text

@@ -210,3 +210,53 @@ def test_a_job_has_one_name_at_the_proxy_and_another_at_a_server_that_was_starte
     proxy.register("by hand", [msgspec.structs.replace(described(), job_id="folder", job_name="x")], server=by_hand)
     assert proxy.answer(GET) == FOUND
     assert [each.job for each in by_hand.asked] == ["folder"]
+
+
+def test_a_name_means_the_last_run_of_the_job_if_servers_of_former_ones_are_gone():
+    clock = Clock()
+    former, current = Server(Unreachable("dead")), Server(FOUND)
+    proxy = proxy_of(clock, former)
+    clock.now = 10.0
+    # Restored from a savepoint: another id and lineage.
+    restarted = msgspec.structs.replace(described(), job_id="id 2", lineage="m")
+    proxy.register("server 9", [restarted], server=current)
+    assert proxy.answer(GET) == FOUND
+    assert proxy.answer(msgspec.structs.replace(GET, job="id 2")) == FOUND
+    with pytest.raises(NotServed):
+        proxy.answer(msgspec.structs.replace(GET, job="id"))
+
+
+def test_a_name_means_the_last_run_of_the_job_also_while_servers_of_a_former_one_linger():
+    clock = Clock()
+    former, current = Server(Unreachable("asked")), Server(FOUND)
+    proxy = proxy_of(clock, former)
+    restarted = msgspec.structs.replace(described(), job_id="id 2", lineage="m")
+    proxy.register("server 9", [restarted], server=current)
+    assert proxy.answer(GET) == FOUND
+    assert former.asked == []
+
+
+class Describing:
+    """Describes itself, and notes what it is asked."""
+
+    def __init__(self, description):
+        self.description = description
+        self.asked = []
+
+    def call(self, request, seconds):
+        self.asked.append(request)
+        if isinstance(request, Describe):
+            return encode(self.description)
+        return encode(Held(checkpoint=request.checkpoint, lineage="l", lease="x"))
+
+
+def test_a_pin_of_the_newest_checkpoint_waits_for_the_one_that_the_client_has_seen():
+    clock = Clock()
+    behind, ahead = Describing(described(range(8), newest=8)), Describing(described(range(8, 16), newest=9))
+    proxy = Proxy(lambda address: None, clock=clock, sleep=clock.sleep)
+    for name, server in (("behind", behind), ("ahead", ahead)):
+        proxy.register(name, [server.description], server=server)
+    answer = proxy.answer(Hold(job="orders", seen=9, seen_in="l"))
+    assert msgspec.msgpack.decode(answer, type=Held).checkpoint == 8
+    # A real server waits, and fails at the deadline.
+    assert [(each.asked[0].seen, each.asked[0].seen_in) for each in (behind, ahead)] == [(9, "l")] * 2

@@ -331,3 +331,16 @@ def test_a_request_to_a_state_server_itself_is_answered(job, serve, client):
     token = client._connection._headers[0][1].decode().removeprefix("Bearer ")
     request = Get(job="id0", state="the value", key=encode_key("ann"))
     assert b"the value" not in Connection(server.address, token).call(request, 5)
+
+
+def test_a_pin_never_shows_an_earlier_checkpoint_than_the_last_read(job, serve, connect):
+    job.run(("ann", 3))
+    serve(job)
+    client = connect(timeout=0.2)
+    # As if another server, which is ahead, had answered.
+    client._note("id0", client.describe("id0").lineage, 2)
+    with pytest.raises(CheckpointNotReached), client.pinned("id0"):
+        pass
+    job.run(("ann", 4))
+    with client.pinned("id0") as pinned:
+        assert (pinned.checkpoint, pinned.get("the value", "ann")) == (2, 4)

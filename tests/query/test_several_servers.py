@@ -6,8 +6,11 @@ import threading
 
 import msgspec
 import pytest
-from query_jobs import served_blocks, until
+from certificates import self_signed
+from query_jobs import divided, free_ports, served_blocks, sizes, until
 
+import penstock.query.server
+from penstock.query.client import QueryableStateClient
 from penstock.query.connection import Connection
 from penstock.query.errors import CheckpointGone, NotServed, QueryError, UnknownJob, Unreachable
 from penstock.query.launching import Launch, LaunchedServer
@@ -34,17 +37,6 @@ def die(server):
     server._listener.close()
 
 
-def sizes(servers):
-    return sorted(len(blocks) for blocks in served_blocks(servers))
-
-
-def divided(servers):
-    """Wait until each block has exactly one server, and the proxy knows it."""
-    until(lambda: sum(sizes(servers)) == 16 and max(sizes(servers)) - min(sizes(servers)) <= 1)
-    for server in servers:
-        server.register()
-
-
 def test_servers_divide_the_blocks_and_answer_at_one_checkpoint(job, serve, client):
     job.run(*records())
     servers = [serve(job) for _ in range(3)]
@@ -68,6 +60,23 @@ def test_servers_divide_the_blocks_and_answer_at_one_checkpoint(job, serve, clie
     assert {(change.key, change.value) for change in following.changes} == {("k1", 1000), ("k2", 1000), ("k3", None)}
     assert sorted(client.describe("id0").blocks) == list(range(16))
     assert len(client.jobs()) == 1
+
+
+def test_the_blocks_of_a_state_are_scanned_one_by_one_in_an_order_that_does_not_depend_on_the_servers(
+    job, serve, client
+):
+    job.run(*records())
+    first = serve(job)
+
+    def by_block():
+        tables = [client.scan("id0", "the value", blocks=[block]).read_all() for block in range(16)]
+        return [table["key"].to_pylist() for table in tables]
+
+    alone = by_block()
+    assert sorted(key for keys in alone for key in keys) == sorted(KEYS)
+    divided([first, serve(job)])
+    assert by_block() == alone
+    assert client.scan("id0", "the value", blocks=[]).read_all().num_rows == 0
 
 
 def test_a_server_that_joins_takes_its_part_and_no_read_fails(job, serve, client):
@@ -349,3 +358,77 @@ def test_two_jobs_on_one_host_share_a_proxy_and_divide_their_blocks(job, make_jo
         ports = {each.address.rsplit(":", 1)[1] for each in job.announced() + other.announced()}
         assert ports == set(settings["queryable-state.server.ports"].split(","))
         assert {each.job_name for each in client.jobs()} == {"job0", "job1"}
+
+
+# -- several hosts ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hosts(settings, tmp_path):
+    """`hosts(n)`: the settings of servers on n hosts, each with a proxy port that only it uses."""
+    certificate, key = self_signed(tmp_path)
+    secured = {
+        "queryable-state.bind-address": "0.0.0.0",
+        "queryable-state.advertised-address": "localhost",
+        "queryable-state.ssl.certificate": certificate,
+        "queryable-state.ssl.private-key": key,
+        "queryable-state.ssl.ca": certificate,
+    }
+    return lambda number: [
+        settings | secured | {"queryable-state.proxy.ports": str(port)} for port in free_ports(number)
+    ]
+
+
+def client_of(settings):
+    return QueryableStateClient(
+        "localhost",
+        int(settings["queryable-state.proxy.ports"]),
+        token_file=settings["queryable-state.auth.token-file"],
+        authorities=settings["queryable-state.ssl.ca"],
+    )
+
+
+def test_the_proxy_of_each_host_reads_the_blocks_of_all_hosts(job, serve, hosts):
+    job.run(*records())
+    places = hosts(2)
+    servers = [serve(job, **each) for each in places]
+    until(lambda: sizes(servers) == [8, 8])
+    for server in servers:
+        server.register()
+        assert server.proxy_address
+        assert server.address.startswith("grpc+tls://localhost:")
+    for each in places:
+        with client_of(each) as client:
+            assert client.get_many("id0", "the value", KEYS) == dict(records())
+            assert [client.get("id0", "the value", key) for key in KEYS[:20]] == list(range(1, 21))
+            assert client.scan("id0", "the value").read_all().num_rows == 300
+            assert len(next(client.subscribe("id0", "the value")).changes) == 300
+            with client.pinned("id0") as pinned:
+                assert pinned.get_many("the value", KEYS) == dict(records())
+
+
+def test_a_host_that_dies_is_replaced_by_the_others(job, serve, hosts):
+    job.run(*records())
+    places = hosts(3)
+    servers = [serve(job, **each, **FAST) for each in places]
+    until(lambda: sizes(servers) == [5, 5, 6])
+    dead = servers.pop(0)
+    dead._proxy_listener.close()
+    die(dead)
+    for each in places[1:]:
+        with client_of(each) as client:
+            assert client.get_many("id0", "the value", KEYS) == dict(records())
+    until(lambda: sizes(servers) == [8, 8])
+
+
+def test_hosts_whose_servers_listen_on_loopback_have_everything_each(job, serve, settings, monkeypatch):
+    job.run(*records())
+    places = [settings | {"queryable-state.proxy.ports": str(port)} for port in free_ports(2)]
+    servers = []
+    for number, each in enumerate(places):
+        monkeypatch.setattr(penstock.query.server, "this_host", lambda number=number: f"host {number}")
+        servers.append(serve(job, **each))
+        until(lambda: sizes(servers)[0] == 16)
+    for server in servers:
+        server.register()
+        assert {each.address for each in server.proxy._registered.values()} == {server.address}

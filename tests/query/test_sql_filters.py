@@ -4,11 +4,10 @@ import json
 import random
 
 import pytest
-from query_jobs import EveryKind, environment
+from query_jobs import EveryKind, divided, environment
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.query.follower import Share
 from penstock.query.reads import Reads
 from penstock.query.sql import connect_duckdb
 from penstock.query.sql_filters import keys_of, restricted_tables
@@ -139,9 +138,7 @@ def test_the_server_sends_only_the_rows_of_the_keys_in_the_filter(job, serve, cl
 
 def test_the_servers_of_a_divided_job_send_only_the_rows_of_the_keys_in_the_filter(job, serve, client, rows_sent):
     job.run(*((f"k{number}", number) for number in range(300)))
-    serve(job, share=Share(0, 2))
-    second = serve(job, share=Share(1, 2))
-    second.register()
+    divided([serve(job), serve(job)])
     with connect_duckdb(client, "job0") as database:
         query = "select key, value from \"the value\" where key in ('k1', 'k2', 'k3', 'k4', 'k5') order by all"
         assert database.sql(query).fetchall() == [(f"k{number}", number) for number in range(1, 6)]

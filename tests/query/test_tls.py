@@ -25,7 +25,7 @@ def address():
             # Sends nothing; the address is one for documentation.
             probe.connect(("198.51.100.1", 9))
         except OSError:
-            pytest.skip("this host has no address besides those of loopback")
+            pytest.skip("all addresses of this host are those of loopback")
         found = probe.getsockname()[0]
     assert not is_loopback(found)
     return found
@@ -81,7 +81,7 @@ def commands():
     return found
 
 
-def test_only_clients_with_the_authority_and_the_token_read_from_another_address(job, secured, reach, tmp_path, caplog):
+def test_clients_beyond_loopback_need_the_authority_and_the_token(job, secured, reach, tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     job.run(("ann", 3))
     token = Path(secured["queryable-state.auth.token-file"]).read_text().strip()

@@ -119,6 +119,10 @@ def executor(number: int, base: int, cores: int, slots: int, active: int, exclud
         off_heap_used=base + 6,
         physical_memory=base + 7,
         seen_ms=base + 8,
+        python_memory=base + 13,
+        python_workers=base + 14,
+        disk_total=base + 15,
+        disk_free=base + 16,
         collectors={"Young": (base + 9, base + 10), "Old": (base + 11, base + 12)},
     )
 

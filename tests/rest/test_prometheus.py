@@ -38,6 +38,8 @@ OWN = {
     *("flink_jobmanager_job_epoch", "flink_jobmanager_job_epochRecords", "flink_jobmanager_job_epochDurationMs"),
     *("flink_jobmanager_job_epochCycleMs", "flink_jobmanager_job_slotsNeeded", "flink_jobmanager_job_slotsAvailable"),
     *("flink_taskmanager_taskSlotsTotal", "flink_taskmanager_activeTasks"),
+    *("flink_taskmanager_pythonMemoryUsed", "flink_taskmanager_pythonWorkers"),
+    *("flink_taskmanager_diskTotal", "flink_taskmanager_diskFree"),
     *("flink_taskmanager_storageMemoryUsed", "flink_taskmanager_storageMemoryMax"),
 }
 """Metrics of Penstock that Flink does not have, in the scopes of Flink."""

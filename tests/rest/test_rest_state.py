@@ -143,7 +143,7 @@ def test_the_entries_of_a_map_are_read_by_range_and_page(ask: Ask) -> None:
         ("the%20value/value", {"key": "5"}, 400, "wrong-key-type"),
         ("the%20value/entries", {"key": '"ann"'}, 400, "wrong-kind"),
         ("the%20value/value", {"key": '"ann"', "checkpoint": "1"}, 410, "gone"),
-        ("the%20value/rows", {"cursor": "1-10"}, 410, "gone"),
+        ("the%20value/rows", {"cursor": "1-0-10"}, 410, "gone"),
     ],
 )
 def test_each_error_has_its_status_and_code(ask: Ask, path: str, query: Any, status: int, code: str) -> None:
@@ -166,7 +166,8 @@ def test_each_error_has_its_status_and_code(ask: Ask, path: str, query: Any, sta
         ("the%20value/rows", {"limit": "1001"}, "at most 1,000"),
         ("the%20value/rows", {"limit": "0"}, "'limit'"),
         ("the%20value/rows", {"cursor": "x"}, "'cursor'"),
-        ("the%20value/rows", {"cursor": "4-9999999"}, "QueryableStateClient.scan"),
+        ("the%20value/rows", {"cursor": "4-0"}, "'cursor'"),
+        ("the%20value/rows", {"cursor": "4-0-9999999"}, "QueryableStateClient.scan"),
         ("the%20map/entries", {"key": '"ann"', "cursor": "4-xy"}, "'cursor'"),
         ("the%20map/entries", {"key": '"ann"', "start": "5"}, "does not compare"),
     ],
@@ -249,6 +250,7 @@ def test_every_error_of_a_read_has_a_status_that_is_not_an_internal_error() -> N
         "gone": 410,
         "not-enabled": 409,
         "not-allowed": 502,
+        "not-trusted": 502,
         "bad-request": 400,
         "too-large": 400,
         "busy": 429,

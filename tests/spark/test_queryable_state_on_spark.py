@@ -107,3 +107,40 @@ def test_every_value_is_that_of_its_checkpoint_also_after_the_driver_is_killed(t
         process.kill()
         process.wait()
         errors.close()
+
+
+def test_a_job_whose_checkpoints_are_in_memory_is_served_by_its_driver(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        port, server_port = one.getsockname()[1], other.getsockname()[1]
+    settings = {
+        "spark.master": "local[2]",
+        "state.backend.type": "memory",
+        "execution.checkpointing.interval": "100 ms",
+        "penstock.control.dir": str(tmp_path / "control"),
+        "queryable-state.enable": "true",
+        "queryable-state.proxy.ports": str(port),
+        "queryable-state.server.ports": str(server_port),
+        "queryable-state.auth.token-file": str(tmp_path / "token"),
+    }
+    query_token(settings)
+    (tmp_path / "job.py").write_text(PROGRAM)
+    given = [word for key, value in settings.items() for word in ("-D", f"{key}={value}")]
+    command = [sys.executable, "-m", "penstock.cli.main", "run", *given, str(tmp_path / "job.py")]
+    with (tmp_path / "errors.txt").open("w") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+    try:
+        with QueryableStateClient("127.0.0.1", port, token_file=str(tmp_path / "token"), timeout=10) as client:
+            seen: Counter[int] = Counter()
+            while len(seen) < 5:
+                assert process.poll() is None, (tmp_path / "errors.txt").read_text()
+                try:
+                    value, checkpoint = client.read("sums", "totals", 3)
+                except (Unreachable, UnknownJob, NotServed):
+                    continue
+                assert value == sum(numbers_of(checkpoint, 3))
+                seen[checkpoint] += 1
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+    finally:
+        process.kill()
+        process.wait()

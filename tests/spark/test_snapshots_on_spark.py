@@ -73,6 +73,9 @@ def test_a_finished_job_reports_the_records_and_executors_that_spark_has(make_en
     assert snapshot.executors[0].heap_max == context._jvm.java.lang.Runtime.getRuntime().maxMemory()
     assert 0 < snapshot.executors[0].heap_used <= snapshot.executors[0].heap_max
     assert snapshot.executors[0].physical_memory == physical_memory()
+    assert snapshot.executors[0].python_workers >= 1
+    assert snapshot.executors[0].python_memory > 10 << 20
+    assert 0 < snapshot.executors[0].disk_free <= snapshot.executors[0].disk_total
     assert (snapshot.slots.needed, snapshot.slots.available) == (2, 2)
 
 
@@ -156,6 +159,8 @@ def test_subtasks_name_the_executors_that_sparks_rest_interface_lists(tmp_path: 
     }
     assert {each.heap_max for each in snapshot.executors} == {1024 * 1024 * 1024}
     assert {each.physical_memory for each in snapshot.executors} == {physical_memory()}
+    assert min(each.python_memory for each in snapshot.executors) > 10 << 20
+    assert min(each.python_workers for each in snapshot.executors) >= 1
     ran = {each.executor for vertex in snapshot.vertices if vertex.level for each in vertex.subtasks}
     assert ran
     assert ran <= set(expected)

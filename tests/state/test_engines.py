@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.state.engines import base
 from penstock.state.engines.base import Engine
-from penstock.state.files import GroupChanges
+from penstock.state.files import GroupChanges, IndexedChanges
 
 ENGINES = {**QUICK_ENGINES, **ROCKSDB_ENGINES}
 
@@ -215,9 +215,15 @@ stems = st.sampled_from([b"", b"", b"", b"k" * 493, b"k" * 508, b"k" * 600])
 short = st.binary(max_size=4).map(lambda data: bytes(byte % 3 + 0xFD if byte > 99 else byte % 3 for byte in data))
 keys = st.builds(bytes.__add__, stems, short)
 changes = st.builds(
-    lambda cleared, entries: GroupChanges(0, cleared, sorted(entries.items())),
+    lambda cleared, entries, indexed: (
+        IndexedChanges(0, cleared, dict(sorted(entries.items())))
+        if indexed
+        else GroupChanges(0, cleared, sorted(entries.items()))
+    ),
     st.lists(keys, max_size=2),
-    st.dictionaries(keys, st.none() | st.binary(max_size=3), max_size=12),
+    st.dictionaries(keys, st.none() | st.binary(max_size=3), max_size=12)
+    | st.dictionaries(keys, st.binary(max_size=3), max_size=12),
+    st.booleans(),
 )
 
 

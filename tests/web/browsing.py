@@ -28,3 +28,5 @@ FLAGS = [
     "--disable-sync",
     "--no-first-run",
 ]
+HOSTILE = "<img src=x onerror=\"document.title='stolen'\">{{ 6 * 7 }}"
+"""A name, key or path that a page must show as text."""

@@ -68,7 +68,22 @@ def wide_job(job_id: str, chains: int = 9, subtasks: int = 4, now: int | None = 
         ],
         configuration={"parallelism.default": str(subtasks), "state.backend": "rocksdb"},
         executors=[
-            ExecutorSnapshot(id="0", address="host:7077", cores=4, slots=4, heap_max=1 << 30, heap_used=400 << 20)
+            ExecutorSnapshot(
+                id=str(number),
+                address=f"worker-{number}:7077",
+                cores=4,
+                slots=4,
+                active_tasks=2 + number,
+                heap_max=1 << 30,
+                heap_used=(400 + 90 * number) << 20,
+                off_heap_used=(120 + 7 * number) << 20,
+                physical_memory=16 << 30,
+                python_memory=(510 + 40 * number) << 20,
+                python_workers=4,
+                disk_total=250 << 30,
+                disk_free=(181 - 20 * number) << 30,
+            )
+            for number in range(2)
         ],
         slots=SlotsSnapshot(needed=subtasks, available=subtasks),
     )
@@ -134,7 +149,9 @@ def _checkpoint(number: int, vertices: list[VertexSnapshot], now: int) -> Checkp
             duration_ms=60 * place + 80,
             state_bytes=20 << 20,
             start_delay=CheckpointSummary(max=60 * place),
-            sync_duration=CheckpointSummary(max=12),
+            sync_duration=CheckpointSummary(max=28),
+            align_ms=9,
+            upload_ms=17,
         )
         for place, each in enumerate(vertices)
     ]
@@ -152,4 +169,6 @@ def _checkpoint(number: int, vertices: list[VertexSnapshot], now: int) -> Checkp
         subtasks=sum(len(each.subtasks) for each in vertices),
         acknowledged=sum(len(each.subtasks) for each in vertices),
         tasks=tasks,
+        publish_ms=34,
+        commit_ms=70 + number % 4 * 20,
     )

@@ -1,6 +1,6 @@
 """A service with a page in front of a fake cluster, in its own process: NiceGUI has one set of pages per process.
 
-    python page_service.py <folder>
+    python page_service.py <folder> [key=value …]
 
 prints the login link, then reads changes from standard input, one per line.
 """
@@ -16,6 +16,7 @@ import msgspec
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/rest"), str(ROOT / "tests/web")]
 
+from browsing import HOSTILE  # noqa: E402
 from fake_gateway import JOB, FakeGateway, snapshot  # noqa: E402
 from large_jobs import many_jobs, wide_job  # noqa: E402
 
@@ -29,8 +30,6 @@ from penstock.testing import JobHarness  # noqa: E402
 from penstock.web.login import login_url  # noqa: E402
 from penstock.web.mount import add_page  # noqa: E402
 
-HOSTILE = "<img src=x onerror=\"document.title='stolen'\">{{ 6 * 7 }}"
-
 
 class Count(KeyedProcessFunction):
     """Counts the records of each key."""
@@ -43,7 +42,7 @@ class Count(KeyedProcessFunction):
         yield value
 
 
-def stored_state(folder: Path) -> tuple[str, str]:
+def stored_state(folder: Path, last: str) -> tuple[str, str]:
     """Write a savepoint and later checkpoints with the counts of words, and return their locations."""
     env = StreamExecutionEnvironment.get_execution_environment()
     words = env.from_collection([]).uid("words").key_by(lambda word: word).process(Count()).name("count").uid("count")
@@ -51,7 +50,7 @@ def stored_state(folder: Path) -> tuple[str, str]:
     with JobHarness(words, backend="filesystem", storage=storage) as job:
         job.push("river", "lake", "sea").epoch()
         saved = str(job.savepoint(folder / "savepoints"))
-        job.push("river", HOSTILE).epoch()
+        job.push("river", last).epoch()
         return job.snapshot().checkpointing.storage, saved
 
 
@@ -67,6 +66,10 @@ def change(gateway: FakeGateway, command: str, storage: str, saved: str) -> None
     if command == "hostile":
         failure = ExceptionSnapshot(name=HOSTILE, message=HOSTILE, trace=HOSTILE, at_ms=job.taken_ms)
         job = msgspec.structs.replace(job, name=HOSTILE, configuration={HOSTILE: HOSTILE}, exceptions=[failure])
+    elif command == "hostile savepoint":
+        made = msgspec.structs.replace(made, path=HOSTILE)
+        checkpoints = msgspec.structs.replace(job.checkpoints, history=[made])
+        job = msgspec.structs.replace(job, checkpoints=checkpoints)
     elif command == "restarting":
         since = {"RESTARTING": job.taken_ms}
         job = msgspec.structs.replace(job, state="RESTARTING", state_since_ms=since, restarts=2)
@@ -86,6 +89,10 @@ def change(gateway: FakeGateway, command: str, storage: str, saved: str) -> None
             wide, checkpoints=checkpoints, checkpointing=job.checkpointing, started_ms=job.started_ms
         )
     gateway.by_id = {JOB: job}
+    if command.startswith("wide") and command.endswith("restarting"):
+        since = {"RESTARTING": job.taken_ms - 4_000}
+        gateway.by_id[JOB] = msgspec.structs.replace(job, state="RESTARTING", state_since_ms=since)
+        gateway.by_id |= {each.id: each for each in many_jobs(6) if each.id != JOB}
     if command.startswith("many"):
         gateway.by_id = {each.id: each for each in many_jobs(int(command.split()[1]))}
 
@@ -97,15 +104,23 @@ def main() -> None:
     settings = {
         **{"rest.port": "0", "rest.auth.token-file": str(folder / "token"), "cluster.dir": str(folder)},
         "web.refresh-interval": "1 s",
+        **dict(each.split("=") for each in sys.argv[2:]),
     }
     gateway = FakeGateway(settings, folder / "logs")
-    storage, saved = stored_state(folder)
+    with (folder / "logs/job-1.out").open("a") as log:
+        log.write(f"{HOSTILE}\n")
+    storage, saved = stored_state(folder, "delta")
+    hostile_storage, hostile_saved = stored_state(folder / "hostile", HOSTILE)
     change(gateway, "", storage, saved)
     server = rest_server(gateway, settings, folder, add_page)
     server.start()
     print(login_url(server.address, service_token(settings)), flush=True)
     for line in sys.stdin:
-        change(gateway, line.strip(), storage, saved)
+        command = line.strip()
+        if command.startswith("hostile"):
+            change(gateway, command, hostile_storage, hostile_saved)
+        elif command != "asked":
+            change(gateway, command, storage, saved)
         # What the page asked for, for the test to read.
         (folder / "asked").write_text(repr(gateway.asked))
         print("done", flush=True)

@@ -52,7 +52,7 @@ def test_the_drawing_stays_within_its_scale():
     assert "Driver: publish 12 ms, commit 40 ms" in html
     parts = html.split("<rect ")[1:]
     ends = [float(each.split('x="')[1].split('"')[0]) + float(each.split('width="')[1].split('"')[0]) for each in parts]
-    assert max(ends) <= 200.2
+    assert max(ends) <= 280.2
 
 
 def test_a_real_job_measures_all_parts(tmp_path):

@@ -7,7 +7,7 @@ from query_jobs import Job, free_ports
 from penstock.query.flight_server import query_token
 from penstock.query.server import StateServer
 from penstock.web import state_reader
-from penstock.web.live_state import is_queryable, look_up_now, page_now
+from penstock.web.live_state import LiveState, NotLive, is_queryable, look_up_now, page_now
 from penstock.web.reading import Reading
 from penstock.web.state_reader import NEWEST
 from penstock.web.state_view import key_view, rows_view
@@ -112,3 +112,11 @@ def test_a_job_that_the_server_does_not_follow_is_read_from_its_checkpoint(job, 
     found = look_up(snapshot_of(job, settings), "value", "a")
     assert [row["value"] for row in found.rows] == [1]
     assert "is served on this host" in found.source
+
+
+def test_a_state_that_the_program_does_not_declare_is_not_live(job, server, settings):
+    job.run(("a", 1))
+    snapshot = snapshot_of(job, settings)
+    serve(server, job, snapshot)
+    with pytest.raises(NotLive, match="did not call set_queryable"), LiveState(snapshot, {}, "kinds", "other"):
+        pass

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
-from browsing import CHROMIUM, FLAGS, needs_browser
+from browsing import CHROMIUM, FLAGS, HOSTILE, needs_browser
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 pytestmark = [pytest.mark.long, needs_browser]
 
 JOB = f"{1:032x}"
+SCREENSHOTS = Path(os.environ["PENSTOCK_SCREENSHOTS"]) if "PENSTOCK_SCREENSHOTS" in os.environ else None
+"""An empty directory for screenshots of every page, such as those in docs/run."""
 
 
 class Service:
     """The service in its process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *settings: str) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("page_service.py")), str(folder)],
+            [sys.executable, str(Path(__file__).with_name("page_service.py")), str(folder), *settings],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -42,19 +45,22 @@ class Service:
         self.process.stdin.flush()
         assert self.process.stdout.readline() == "done\n"
 
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(60)
+
     def asked(self) -> str:
         """Return what the gateway was asked so far."""
-        self.change("")
+        self.change("asked")
         return (self.folder / "asked").read_text()
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    running = Service(tmp_path_factory.mktemp("service") / "folder")
+    running = Service((SCREENSHOTS or tmp_path_factory.mktemp("service")) / "data")
     yield running
-    assert running.process.stdin is not None
-    running.process.stdin.close()
-    running.process.wait(60)
+    running.close()
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +260,7 @@ def test_a_savepoint_is_compared_with_the_newest_checkpoint(visit):
     expect(rows).to_have_count(2)
     expect(rows.nth(0)).to_contain_text("changed")
     expect(rows.nth(0).locator("td").nth(1)).to_have_text("river")
-    expect(rows.nth(1).locator("td").nth(1)).to_contain_text("{{ 6 * 7 }}")
+    expect(rows.nth(1).locator("td").nth(1)).to_have_text("delta")
 
 
 def test_a_savepoint_leads_to_its_state_and_to_a_form_that_resumes_from_it(visit):
@@ -262,10 +268,10 @@ def test_a_savepoint_leads_to_its_state_and_to_a_form_that_resumes_from_it(visit
     page.get_by_role("link", name="Look at its state").click()
     result = page.get_by_role("region", name="Result")
     expect(result).to_contain_text("Rows 1 to 3, the last one", timeout=15_000)
-    saved = page.get_by_label("Moment").input_value().removeprefix("savepoint ")
+    saved = page.get_by_label("Moment").input_value()
     page = visit.open(f"/jobs/{JOB}/checkpoints")
     page.get_by_role("link", name="Resume from it").click()
-    expect(page.get_by_label("Resume from a savepoint")).to_have_value(saved)
+    expect(page.get_by_label("Resume from a savepoint")).to_have_value(re.compile(f"^/.*/{saved}$"))
     expect(page.get_by_text("Leave the savepoint unchanged")).to_be_visible()
 
 
@@ -278,16 +284,65 @@ def test_a_savepoint_is_deleted_only_after_a_confirmation(visit, service):
     page.get_by_role("button", name="Dispose").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete the savepoint").click()
     expect(page.get_by_text("Disposal is complete.")).to_be_visible(timeout=10_000)
-    assert "('dispose', '/" in service.asked()
+    assert "('dispose', '/savepoints/another')" in service.asked()
     expect(page.get_by_role("button", name="Dispose")).to_have_count(0)
 
 
-def test_a_hostile_key_is_looked_up_and_shown_as_text(visit):
-    page = visit.open(f"/jobs/{JOB}/state")
-    result = page.get_by_role("region", name="Result")
-    expect(result).to_contain_text("{{ 6 * 7 }}", timeout=15_000)
+def test_a_hostile_key_is_looked_up_compared_and_shown_as_text(visit, service):
+    service.change("hostile")
+    page, result = shown_state(visit)
+    expect(result).to_contain_text("{{ 6 * 7 }}")
+    page.locator(".examples").get_by_role("button", name="{{ 6").or_(
+        page.locator(".examples").get_by_role("button", name="<img")
+    ).click()
+    expect(result).to_contain_text("{{ 6 * 7 }}")
+    expect(result).to_contain_text("Key group")
+    page.get_by_role("button", name="History").click()
+    expect(result).to_contain_text("History of <img")
+    look_at_differences(page)
+    expect(result).to_contain_text("{{ 6 * 7 }}")
     assert page.locator("img").count() == 0
     assert page.title() != "stolen"
+
+
+@pytest.mark.parametrize("section", ["checkpoints", "logs", f"state?moment={quote(HOSTILE)}"])
+def test_a_hostile_savepoint_log_line_or_address_is_shown_as_text(visit, service, section):
+    service.change("hostile savepoint")
+    page = visit.open(f"/jobs/{JOB}/{section}")
+    expect(page.get_by_text("{{ 6 * 7 }}").first).to_be_visible(timeout=10_000)
+    if section == "checkpoints":
+        page.get_by_role("button", name="Dispose").click()
+        expect(page.get_by_role("dialog")).to_contain_text(HOSTILE)
+    assert page.locator("img").count() == 0
+    assert page.title() != "stolen"
+
+
+def test_a_hostile_link_to_the_form_submits_nothing(visit, service):
+    page = visit.open(f"/submit?savepoint={quote(HOSTILE)}")
+    expect(page.get_by_label("Resume from a savepoint")).to_have_value(HOSTILE)
+    assert page.locator("img").count() == 0
+    assert "('run'" not in service.asked()
+
+
+def test_parts_that_are_turned_off_are_not_there(browser, tmp_path):
+    off = [f"web.{part}.enable=false" for part in ("state", "submit", "cancel")]
+    service = Service(tmp_path / "service", *off)
+    page = browser.new_page()
+    page.goto(service.login)
+    expect(page.get_by_role("link", name="job running")).to_be_visible()
+    expect(page.get_by_role("link", name="Submit a program")).to_have_count(0)
+    page.goto(f"{service.address}/web/submit")
+    expect(page.get_by_text("This service accepts no programs.")).to_be_visible()
+    page.goto(f"{service.address}/web/jobs/{JOB}/state")
+    expect(page.get_by_text("Section 'state' does not exist.")).to_be_visible()
+    expect(page.get_by_role("button", name="Savepoint")).to_be_visible()
+    expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
+    page.goto(f"{service.address}/web/jobs/{JOB}/checkpoints")
+    expect(page.get_by_role("button", name="Dispose")).to_be_visible()
+    expect(page.get_by_role("link", name="Look at its state")).to_have_count(0)
+    expect(page.get_by_role("link", name="Resume from it")).to_have_count(0)
+    page.close()
+    service.close()
 
 
 def test_a_state_is_exported(visit):
@@ -380,11 +435,15 @@ def look_at_a_key(page: Page) -> None:
 
 
 def look_at_differences(page: Page) -> None:
-    look_at_rows(page)
     page.get_by_label("Compare with").click()
     page.get_by_role("option", name="savepoint").click()
     page.get_by_role("button", name="Compare", exact=True).click()
     expect(page.get_by_role("table", name="Differences")).to_be_visible()
+
+
+def look_at_rows_and_differences(page: Page) -> None:
+    look_at_rows(page)
+    look_at_differences(page)
 
 
 def look_at_a_log(page: Page) -> None:
@@ -397,13 +456,14 @@ def look_at_a_question(page: Page) -> None:
 
 
 VIEWS = [
-    ("overview", "restarting", "", None),
+    ("overview", "wide 9 restarting", "", None),
     *((each, "wide 9", f"jobs/{JOB}/{each}", None) for each in ("graph", "charts", "checkpoints", "exceptions")),
-    *((each, "wide 9", f"jobs/{JOB}/{each}", None) for each in ("configuration", "plan", "executors")),
+    *((each, "wide 9", f"jobs/{JOB}/{each}", None) for each in ("configuration", "executors")),
+    ("plan", "plan", f"jobs/{JOB}/plan", None),
     ("logs", "wide 9", f"jobs/{JOB}/logs", look_at_a_log),
     ("state", "wide 9", f"jobs/{JOB}/state", look_at_rows),
     ("key", "wide 9", f"jobs/{JOB}/state", look_at_a_key),
-    ("comparison", "wide 9", f"jobs/{JOB}/state", look_at_differences),
+    ("comparison", "wide 9", f"jobs/{JOB}/state", look_at_rows_and_differences),
     ("question", "wide 9", f"jobs/{JOB}/graph", look_at_a_question),
     ("submit", "", "submit?savepoint=/savepoints/one", None),
 ]
@@ -423,9 +483,8 @@ def test_text_has_enough_contrast_and_fits_in_light_and_dark(visit, service, sch
             look(page)
         assert page.evaluate(CONTRASTS) == [], name
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
-        folder = os.environ.get("PENSTOCK_SCREENSHOTS")
-        if folder:
-            page.screenshot(path=Path(folder) / f"web-{name}-{width}-{scheme}.png", animations="disabled")
+        if SCREENSHOTS is not None:
+            page.screenshot(path=SCREENSHOTS / f"web-{name}-{width}-{scheme}.png", animations="disabled")
 
 
 def test_a_program_is_uploaded_and_submitted(visit, service, tmp_path):

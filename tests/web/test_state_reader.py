@@ -229,13 +229,17 @@ def test_a_state_that_neither_moment_has_is_an_error_that_lists_the_states(job):
         compare_snapshots(opened, opened, "count", "other", Reading())
 
 
-def test_a_viewer_stops_a_search_and_a_comparison(job):
+def test_a_viewer_stops_a_search_an_export_and_a_comparison(job):
     job.push(*(f"word-{number}" for number in range(120))).epoch()
     opened = state_reader.open_moment(job.snapshot(), NEWEST)
     reading = Reading()
     reading.stop()
-    with pytest.raises(ReadStopped):
+    with pytest.raises(ReadStopped, match="Stopped after"):
         state_reader.page_of(opened, "count", "seen", where="value = 7", reading=reading)
+    with pytest.raises(ReadStopped):
+        state_reader.exported(opened, "count", "seen", "csv", reading)
+    with pytest.raises(ReadStopped):
+        compare_snapshots(opened, opened, "count", "seen", reading)
 
 
 def test_a_search_ends_at_its_limit_and_says_so(job, monkeypatch):

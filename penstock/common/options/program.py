@@ -51,7 +51,7 @@ GLOBAL_JOB_PARAMETERS = optional(
     "pipeline.global-job-parameters",
     Pairs(),
     "none",
-    "Parameters that functions read with `RuntimeContext.get_job_parameter`: `name:value,other:value`. "
+    "Parameters that functions read with `get_job_parameter` of their context: `name:value,other:value`. "
     "`env.get_config().set_global_job_parameters` replaces them.",
 )
 CACHED_FILES = option(

@@ -69,7 +69,7 @@ def to_librdkafka(owner: str, properties: Mapping[str, str], *, consumer: bool) 
     """
     translated: dict[str, str] = {}
     for name, value in properties.items():
-        dropped = _DROPPED.get(name) or (_CLASSES if name.startswith(_DROPPED_PREFIXES) else None)
+        dropped = why_dropped(name)
         if name == "ssl.endpoint.identification.algorithm" and not value:
             translated[name] = "none"
         elif name == "buffer.memory":
@@ -85,6 +85,11 @@ def to_librdkafka(owner: str, properties: Mapping[str, str], *, consumer: bool) 
         else:
             translated[_RENAMED.get(name, name)] = value
     return translated
+
+
+def why_dropped(name: str) -> str | None:
+    """Return why a property is not needed; None if it is."""
+    return _DROPPED.get(name) or (_CLASSES if name.startswith(_DROPPED_PREFIXES) else None)
 
 
 def _credentials(jaas: str) -> dict[str, str]:

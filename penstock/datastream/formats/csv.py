@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any, get_origin
 
 from penstock.absent import explain_absent
+from penstock.common.csv_messages import CsvRowDeserializationSchema, CsvRowSerializationSchema
 from penstock.common.csv_text import CsvText
 from penstock.common.flink_csv import FlinkCsvEncoder
 from penstock.common.serialization import BulkWriterFactory
 from penstock.common.typeinfo import TypeSpec
 from penstock.connectors.files.csv_format import CsvFormat
-from penstock.datastream.formats.csv_messages import CsvRowDeserializationSchema, CsvRowSerializationSchema
 from penstock.errors import PenstockError
 
 __all__ = [

@@ -7,10 +7,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import cast
+from typing import Any
 
 from penstock.state.engines.base import Engine, Reader
-from penstock.state.files import GroupChanges, prefix_end
+from penstock.state.files import GroupChanges, IndexedChanges, prefix_end
 
 __all__ = ["MemoryEngine"]
 
@@ -103,13 +103,17 @@ class _Table:
                 for key in keys[_range(keys, prefix)]:
                     if data.pop(key, None) is not None:
                         removed.add(key)
-        entries = change.entries
-        gone = [key for key, value in entries if value is None]
-        if gone:
-            entries = [entry for entry in entries if entry[1] is not None]
+        gone: list[bytes] = []
+        if isinstance(change, IndexedChanges) and not change.deletes:
+            entries: Any = change.by_key
+        else:
+            entries = change.entries
+            gone = [key for key, value in entries if value is None]
+            if gone:
+                entries = [entry for entry in entries if entry[1] is not None]
         before = len(data)
         # One call for all entries takes two thirds of the time of a loop. It appends new keys to the end of the dict.
-        data.update(cast("list[tuple[bytes, bytes]]", entries))
+        data.update(entries)
         for key in islice(reversed(data), len(data) - before):
             if key in removed:
                 removed.discard(key)
