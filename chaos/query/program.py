@@ -7,7 +7,7 @@ numbers ─┬→ totals   the sum of the numbers of a key
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from penstock.common import Types
@@ -103,5 +103,5 @@ def _count(records: int, first: int, step: int) -> int:
     return (records - first + step - 1) // step
 
 
-STATES = {TOTALS: totals, TALLIES: tallies}
+STATES: dict[str, Callable[[int], dict[Any, Any]]] = {TOTALS: totals, TALLIES: tallies}
 """What each state holds after a number of records."""

@@ -80,10 +80,11 @@ class Rig:
             Subscriber(client, self.known, state)
             for client, state in zip(self._clients[clients:], (TOTALS, TALLIES), strict=True)
         ]
-        self._threads = [
-            threading.Thread(target=each.run, args=(self._stopped,), daemon=True)
-            for each in (*self.readers, *self.subscribers)
+        runs: list[Callable[[threading.Event], None]] = [
+            *(each.run for each in self.readers),
+            *(each.run for each in self.subscribers),
         ]
+        self._threads = [threading.Thread(target=run, args=(self._stopped,), daemon=True) for run in runs]
 
     def _connected(self) -> QueryableStateClient:
         return QueryableStateClient("127.0.0.1", self._port, token_file=str(self.work / "token"), timeout=5)
@@ -310,8 +311,8 @@ class Rig:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _violations(self) -> list[str]:
-        clients = [*self.readers, *self.subscribers]
-        return [text for each in clients for text in each.violations]
+        found = [each.violations for each in self.readers] + [each.violations for each in self.subscribers]
+        return [text for each in found for text in each]
 
     def _check(self) -> None:
         violations = self.progress.violations

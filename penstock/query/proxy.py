@@ -344,13 +344,21 @@ class Proxy:
         return common.newest if request.checkpoint is None else request.checkpoint
 
     def _many(self, servers: list[_Registered], request: GetMany, seconds: float) -> bytes:
+        complete = [each for each in servers if _reads_all(each, request.checkpoint)]
+        if complete:
+            # To locate each key would take as long as to read it.
+            return self._call(max(complete, key=lambda each: each.description.newest), request, seconds)
         places: dict[str, list[int]] = {}
         found: dict[str, _Registered] = {}
+        by_block: dict[int, _Registered] = {}
         for place, key in enumerate(request.keys):
             block = _block(servers, request.state, key)
             if block is None:
                 return self._call(servers[0], request, seconds)
-            server = _best(servers, block, request.checkpoint, f"the block of a key of '{request.state}'")
+            server = by_block.get(block)
+            if server is None:
+                server = _best(servers, block, request.checkpoint, f"the block of a key of '{request.state}'")
+                by_block[block] = server
             found[server.address] = server
             places.setdefault(server.address, []).append(place)
         if len(found) < 2:

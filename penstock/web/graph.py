@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.driver.job_snapshot import JobSnapshot, VertexInput, VertexSnapshot
+from penstock.runtime.metrics import BYTES_OUT, EDGE_GROUP, RECORDS_OUT
 from penstock.web.graph_layout import MOST_LINES, WIDTH, Box, Node, layout
 from penstock.web.markup import Child, Markup, job_path, join, table, tag
 from penstock.web.quantities import NONE, byte_rate, duration, number, rate, share, size, utc
@@ -105,8 +106,8 @@ def _edge(
     # Straight below its label, and a curve before.
     flat = max(x1, x2 - _STRAIGHT)
     middle = (x1 + flat) // 2
-    records = sum(each.records_out_rate for each in source.subtasks)
-    data = sum(each.bytes_out_rate for each in source.subtasks)
+    records = sum(each.records_out_rate for each in source.subtasks) * _share_of_edge(source, target, RECORDS_OUT)
+    data = sum(each.bytes_out_rate for each in source.subtasks) * _share_of_edge(source, target, BYTES_OUT)
     # Next to the target, where the edges of one source have separated.
     label = tag("text", f"{number(records)} rec/s · {byte_rate(data)}", x=x2 - 12, y=y2 - 5, text_anchor="end")
     return tag(
@@ -117,6 +118,18 @@ def _edge(
         label if labelled else None,
         class_="edge",
     )
+
+
+def _share_of_edge(source: VertexSnapshot, target: VertexSnapshot, name: str) -> float:
+    """Return which share of what a chain has sent so far went to this target. Its rates are those of all targets."""
+    sent = {
+        metric: sum(value or 0 for value in values)
+        for metric, values in source.metrics.items()
+        if metric.endswith(f".{name}") and f".{EDGE_GROUP}." in metric
+    }
+    whole = sum(sent.values())
+    own = sum(count for metric, count in sent.items() if metric.endswith(f".{EDGE_GROUP}.{target.uid}.{name}"))
+    return own / whole if whole else 1.0
 
 
 def _cut(text: str) -> str:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 from snapshot_jobs import running
-from watched_jobs import SOURCE, epochs, job, subtask, with_vertex
+from watched_jobs import SOURCE, epochs, job, subtask, vertex, with_vertex
 
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.job_snapshot import (
@@ -19,6 +19,7 @@ from penstock.driver.job_snapshot import (
     JobSnapshot,
     OperatorFacts,
     TaskCheckpoint,
+    VertexInput,
 )
 from penstock.web.job_sections import SECTIONS, heading, navigation, vertex_section
 from penstock.web.markup import Markup, job_path, tag
@@ -192,6 +193,24 @@ def test_hostile_names_stay_text_in_the_drawing_of_the_plan():
 def test_a_plan_that_cannot_be_drawn_is_shown_as_it_is(plan):
     text = Parsed(SECTIONS["plan"](JobSnapshot(id="1" * 32, name="a", state="RUNNING", plan=plan), Watch())).text
     assert "The plan cannot be drawn." in text
+
+
+def test_the_edges_of_a_chain_share_its_rates_by_what_each_has_sent():
+    sender = subtask(9, records_out_rate=1000.0, bytes_out_rate=4096.0)
+    first = vertex(SOURCE, "lines", [sender])
+    first = msgspec.structs.replace(
+        first,
+        metrics={
+            "lines.numRecordsOut": [100],
+            **{"lines.to.left.numRecordsOut": [90], "lines.to.right.numRecordsOut": [10]},
+            **{"lines.to.left.numBytesOut": [300], "lines.to.right.numBytesOut": [100]},
+        },
+    )
+    inputs = [VertexInput(vertex=SOURCE, strategy="HASH")]
+    others = [vertex(name[0] * 32, name, [subtask(1)], level=1, inputs=inputs) for name in ("left", "right")]
+    text = Parsed(SECTIONS["graph"](job(9, vertices=[first, *others]), Watch())).text
+    assert "lines to left: HASH, 900 records/s, 3.0 KiB/s" in text
+    assert "lines to right: HASH, 100 records/s, 1.0 KiB/s" in text
 
 
 def test_charts_show_the_newest_values_with_units():

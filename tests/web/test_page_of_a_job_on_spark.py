@@ -53,7 +53,7 @@ def test_a_job_is_watched_read_saved_and_stopped_from_its_page(tmp_path: Path) -
             (saved,) = (tmp_path / "saved").iterdir()
             page.get_by_label("Or the path of a savepoint").fill(str(saved))
             page.get_by_role("button", name="Open").click()
-            expect(page.get_by_label("Moment")).to_have_value(str(saved))
+            expect(page.get_by_label("Moment")).to_have_value(saved.name)
             page.get_by_label("Key", exact=True).fill("sensor-1")
             page.get_by_role("button", name="Look up").click()
             expect(result).to_contain_text("Key group", timeout=60_000)
@@ -66,8 +66,8 @@ def test_a_job_is_watched_read_saved_and_stopped_from_its_page(tmp_path: Path) -
                 str(rows[0]["value"]["f1"] if "f1" in rows[0]["value"] else rows[0]["value"])
             )
 
-            page.get_by_role("button", name="Stop").click()
-            page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+            page.get_by_role("button", name="Stop", exact=True).click()
+            page.get_by_role("dialog").get_by_role("button", name="Stop", exact=True).click()
             assert process.wait(120) == 0
             browser.close()
         assert len(list((tmp_path / "saved").iterdir())) == 2
