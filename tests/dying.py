@@ -54,6 +54,10 @@ class Dying(LocalStorage):
         self._countdown.tick()
         super().delete(name)
 
+    def delete_all(self, names):
+        for name in names:
+            self.delete(name)
+
     def delete_below(self, directory):
         for name in self.list(f"{directory}/"):
             self.delete(name)

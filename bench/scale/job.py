@@ -169,6 +169,8 @@ class SimulatedJob:
         with collection_paused():
             self._restart()
         took = time.process_time() - began
+        # An executor is another process: the driver's epochs do not share its memory.
+        manifest_chain.forget_manifests()
         read, self.storage.counts = self.storage.counts, counts
         return took, read
 

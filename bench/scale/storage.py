@@ -68,7 +68,3 @@ class CountingStorage(LocalStorage):
         self.counts["listings"] += 1
         self.counts["listed"] += len(names)
         return names
-
-    def delete(self, name: str) -> None:
-        super().delete(name)
-        self.counts["deleted"] += 1

@@ -68,14 +68,15 @@ class BaseRuns:
         return True
 
     def replaced(self, newer: Mapping[int, BaseHandle]) -> dict[int, BaseHandle]:
-        """Return the bases after newer ones have taken over their key groups."""
+        """Return the bases after newer ones have taken over their key groups. Handles that stay whole are shared."""
         after = dict(newer)
         taken = BaseRuns(newer)
         for first in self._firsts:
             handle = self._handles[first]
             for groups, base in taken.parts(range(first, handle.end)):
                 if base is None:
-                    after[groups.start] = replace(_share(handle, first, len(groups)), end=groups.stop)
+                    rest = _share(handle, first, len(groups))
+                    after[groups.start] = rest if rest.end == groups.stop else replace(rest, end=groups.stop)
         return dict(sorted(after.items()))
 
 

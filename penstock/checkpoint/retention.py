@@ -1,4 +1,4 @@
-"""Retention: finds the files that the retained checkpoints need, and removes all others.
+"""Retention: removes the files that no retained checkpoint needs.
 
 The first sweep of a driver lists the storage, which finds what a driver that died left behind. Later ones know the
 names: those that the first one found, and those in the manifests since. A job that writes thousands of files per epoch
@@ -11,27 +11,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from typing import NamedTuple
 
-from penstock.checkpoint.base_runs import BaseRuns
-from penstock.checkpoint.bases import oldest_walk
 from penstock.checkpoint.manifest import Manifest, load, manifest_name
+from penstock.checkpoint.needed_files import NeededFiles, files_needed, walked
 from penstock.checkpoint.pins import ServerPins
 from penstock.checkpoint.wal import FORMER_WAL, WAL
-from penstock.state.blocks import Blocks
 from penstock.state.storage import MissingObject, Storage
 
 _MANIFESTS, _DELTAS = "manifests/", "deltas/"
 _FOLDERS = (_MANIFESTS, _DELTAS, "bases/")
-
-
-class _Deltas(NamedTuple):
-    """The delta files of one operator in one manifest."""
-
-    uid: str
-    blocks: Blocks
-    files: list[tuple[str, list[int]]]
-    """Names, and the blocks that they change."""
 
 
 class Retention:
@@ -42,37 +30,20 @@ class Retention:
         self._storage = storage
         self._retained = retained
         self._pins = pins
-        self._pinned: set[int] = set()
-        """Checkpoints that state servers have pinned, all of whose files exist."""
         self._manifests: dict[int, Manifest] = {}
-        self._deltas: dict[int, list[_Deltas]] = {}
-        """Delta files of every manifest that a walk might pass."""
-        self._known: set[str] | None = None
-        """Manifests, deltas and bases that might exist; None before the first listing."""
+        """The checkpoints that the last sweep has kept, and those published since: all of their files exist."""
+        self._needed: NeededFiles | None = None
+        """None before the first sweep, and after one that failed."""
+        self._unneeded: set[str] | None = None
+        """Files that might exist and that no retained checkpoint needs; None while `_needed` is."""
+        self._missing: set[str] = set()
+        """Files that are needed to go on from a checkpoint that was pinned late, and had been removed before."""
         self._published: deque[Manifest] = deque()
         """Manifests since the last sweep, which can run in another thread. Only a sweep uses everything else."""
 
     def published(self, manifest: Manifest) -> None:
         """Add the next manifest. Can be called during a sweep."""
         self._published.append(manifest)
-
-    def needed(self, last: Manifest, reading: Collection[int] = ()) -> set[str]:
-        """Return all files that the retained checkpoints need. `reading`: older checkpoints still in use."""
-        return self._files_of([self._manifest(number) for number in self.kept(last, reading)], last.id)
-
-    def _files_of(self, kept: list[Manifest], last: int) -> set[str]:
-        """Return all files that these checkpoints need to be read, and those from which replicas go on to `last`."""
-        files = {base.name for each in kept for handles in each.bases.values() for base in handles.values()}
-        files |= {manifest_name(number) for each in kept for number in each.log_index.values()}
-        oldest = kept[0]
-        # A later base of a retained checkpoint does not help earlier checkpoints.
-        based = _BasedAt(oldest)
-        for number in range(min(oldest_walk(oldest) + 1, oldest.id), last + 1):
-            files.add(manifest_name(number))
-            for uid, blocks, deltas in self._deltas_of(number):
-                since = based.by_block(uid, blocks)
-                files.update(name for name, changed in deltas if any(since[block] < number for block in changed))
-        return files
 
     def kept(self, last: Manifest, reading: Collection[int] = ()) -> list[int]:
         """Return the retained checkpoints and the one before them, which a recovery needs to verify the parent link."""
@@ -81,20 +52,43 @@ class Retention:
         return sorted({*numbers, last.id})
 
     def sweep(self, last: Manifest, reading: Collection[int] = (), listing: bool = True) -> list[str]:
-        """Remove files that no retained checkpoint needs, and return their names.
+        """Remove files that no retained checkpoint needs, and return their names. `reading`: older ones still in use.
 
         With `listing`, this includes files that are in no manifest.
         """
+        try:
+            return self._sweep(last, reading, listing)
+        except BaseException:
+            # The next sweep lists the storage, and reads the manifests again.
+            self._needed = self._unneeded = None
+            self._manifests = {}
+            raise
+
+    def _sweep(self, last: Manifest, reading: Collection[int], listing: bool) -> list[str]:
+        self._manifests[last.id] = last
         while self._published:
-            self._add(self._published.popleft())
-        if listing or self._known is None:
-            self._known = {name for folder in _FOLDERS for name in self._storage.list(folder)}
-        pinned = set() if self._pins is None else set(self._pins.numbers(last))
-        self._pinned = {number for number in pinned if number in self._pinned or self._is_readable(number)}
-        reading = [*reading, *self._pinned]
-        needed = self.needed(last, reading)
-        unneeded = self._known - needed
-        gone = sorted(name for name in unneeded if self._is_garbage(name, last, reading))
+            manifest = self._published.popleft()
+            self._manifests[manifest.id] = manifest
+        newest = max(self._manifests)
+        self._follow(newest)
+        listed = self._listed() if listing or self._needed is None else None
+        pinned = set() if self._pins is None else self._readable(self._pins.numbers(last), newest, listed)
+        reading = [*reading, *pinned]
+        numbers = self.kept(last, reading)
+        followed = self._manifests.keys() >= {*numbers}
+        kept = [self._manifest(number) for number in numbers]
+        if self._needed is None or not followed:
+            known = self._known() if listed is None else listed
+            self._needed = self._from_scratch(kept[0], newest)
+            self._needed.keep(kept)
+            names = self._needed.names()
+            self._unneeded, self._missing = known - names, names - known
+        else:
+            assert self._unneeded is not None
+            self._unneeded |= self._needed.keep(kept)
+            if listed is not None:
+                self._unneeded = listed - self._needed.names()
+        gone = sorted(name for name in self._unneeded if self._is_garbage(name, last, reading))
         # Keep those of the last checkpoint: a driver that recovers from it commits them again.
         for folder in (WAL, FORMER_WAL):
             gone += [name for name in self._storage.list(folder) if _epoch(name) < last.id]
@@ -103,11 +97,9 @@ class Retention:
                 # In ascending order, and before other files: see `fencing`.
                 self._storage.delete(name)
         self._storage.delete_all(name for name in gone if not name.startswith(_MANIFESTS))
-        self._known -= set(gone)
-        kept = self.kept(last, reading)
-        oldest = oldest_walk(self._manifest(kept[0]))
-        self._manifests = {number: each for number, each in self._manifests.items() if number in kept}
-        self._deltas = {number: each for number, each in self._deltas.items() if number >= oldest}
+        self._unneeded.difference_update(gone)
+        stay = {*numbers}
+        self._manifests = {each.id: each for each in self._manifests.values() if each.id in stay or each.id > last.id}
         return gone
 
     @staticmethod
@@ -120,69 +112,56 @@ class Retention:
         # Another driver might be about to announce a base of the last checkpoint.
         return _epoch(name) < last.id and _epoch(name) not in reading
 
-    def _is_readable(self, number: int) -> bool:
-        """Return whether all files of a checkpoint exist. A pin can come too late to keep them."""
-        assert self._known is not None
-        if number <= 0 or manifest_name(number) not in self._known:
+    def _follow(self, newest: int) -> None:
+        """Add the manifests since the last sweep. After a failed commit, `published` has not been called with one."""
+        if self._needed is None or self._unneeded is None:
+            return
+        for number in range(self._needed.newest + 1, newest + 1):
+            # A listing might have found its files before.
+            self._unneeded.difference_update(self._needed.add(self._manifest(number)))
+
+    def _from_scratch(self, oldest: Manifest, newest: int) -> NeededFiles:
+        """Read all manifests that walks from a checkpoint pass, and those since."""
+        needed = NeededFiles(oldest)
+        for number in walked(oldest, newest):
+            needed.add(self._stored(number))
+        return needed
+
+    def _listed(self) -> set[str]:
+        return {name for folder in _FOLDERS for name in self._storage.list(folder)}
+
+    def _known(self) -> set[str]:
+        """Return all files that might exist. They exist unless another process has removed them."""
+        assert self._needed is not None
+        assert self._unneeded is not None
+        return (self._needed.names() | self._unneeded) - self._missing
+
+    def _readable(self, numbers: Collection[int], newest: int, listed: set[str] | None) -> set[int]:
+        """Return the checkpoints of these whose files exist. A pin can come too late to keep them."""
+        late = [number for number in numbers if number not in self._manifests]
+        if late:
+            known = self._known() if listed is None else listed
+            late = [number for number in late if not self._is_readable(number, newest, known)]
+        return {*numbers} - {*late}
+
+    def _is_readable(self, number: int, newest: int, known: set[str]) -> bool:
+        # All later ones as well: while it is kept, sweeps visit the manifests from it to the last one.
+        if number <= 0 or not all(manifest_name(each) in known for each in range(number, newest + 1)):
             return False
         try:
-            return self._files_of([self._manifest(number)], number) - {""} <= self._known
+            return files_needed([self._stored(number)], number, self._stored) <= known
         except MissingObject:
             return False
+
+    def _stored(self, number: int) -> Manifest:
+        manifest = self._manifests.get(number)
+        return load(self._storage, number)[0] if manifest is None else manifest
 
     def _there(self, number: int) -> bool:
         return number > 0 and (number in self._manifests or self._storage.exists(manifest_name(number)))
 
     def _manifest(self, number: int) -> Manifest:
-        if number not in self._manifests:
-            self._remember(load(self._storage, number)[0])
-        return self._manifests[number]
-
-    def _add(self, manifest: Manifest) -> None:
-        self._remember(manifest)
-        if self._known is not None:
-            self._known.add(manifest_name(manifest.id))
-            self._known.update(name for each in self._deltas[manifest.id] for name, _ in each.files)
-            bases = (base.name for handles in manifest.bases.values() for base in handles.values())
-            self._known.update(name for name in bases if name)
-
-    def _remember(self, manifest: Manifest) -> None:
-        self._manifests[manifest.id] = manifest
-        self._deltas[manifest.id] = _deltas_in(manifest)
-
-    def _deltas_of(self, number: int) -> list[_Deltas]:
-        deltas = self._deltas.get(number)
-        if deltas is None:
-            deltas = self._deltas[number] = _deltas_in(load(self._storage, number)[0])
-        return deltas
-
-
-def _deltas_in(manifest: Manifest) -> list[_Deltas]:
-    return [
-        _Deltas(uid, manifest.blocks[uid], files)
-        for uid, snapshot in manifest.operators.items()
-        if (files := [(delta.name, delta.blocks) for delta in snapshot.deltas if delta.inline is None])
-    ]
-
-
-class _BasedAt:
-    """From which checkpoint on each block has a base, at one checkpoint."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self._runs = {uid: BaseRuns(handles) for uid, handles in manifest.bases.items()}
-        self._found: dict[tuple[str, Blocks], list[int]] = {}
-
-    def by_block(self, uid: str, blocks: Blocks) -> list[int]:
-        """Return the checkpoint of the oldest base of each block, or -1 if a part of it has none."""
-        found = self._found.get((uid, blocks))
-        if found is None:
-            runs = self._runs.get(uid, BaseRuns({}))
-            found = [
-                min(-1 if base is None else base.id for _, base in runs.parts(blocks.groups(block)))
-                for block in blocks.numbers
-            ]
-            self._found[uid, blocks] = found
-        return found
+        return self._manifests.setdefault(number, self._stored(number))
 
 
 def _last_part(name: str) -> int:

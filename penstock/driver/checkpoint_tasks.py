@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from penstock.checkpoint.manifest import Manifest
+from penstock.driver.epoch_metrics import TaskSummary
 from penstock.driver.job_snapshot import CheckpointSummary, TaskCheckpoint
+from penstock.driver.report_totals import ReportTotals
 from penstock.driver.vertices import parallelism_of, subtask_of, vertex_id
 from penstock.graph.physical import PhysicalGraph
-from penstock.runtime.metrics import TaskMetrics
 from penstock.runtime.plan import Chain
-from penstock.runtime.report import Report
 from penstock.state.blocks import intersection
 from penstock.state.key_groups import owner_of, range_of_subtask
 
@@ -19,16 +19,17 @@ def completed_tasks(
     graph: PhysicalGraph,
     parallelism: int,
     manifest: Manifest,
-    reports: Iterable[Report],
-    measured: Iterable[TaskMetrics],
+    reported: Mapping[int, Mapping[int, int]],
+    arrived: Mapping[int, Sequence[TaskSummary]],
     triggered_at: int,
     duration_ms: int,
 ) -> list[TaskCheckpoint]:
-    """Describe a completed checkpoint by vertex. `parallelism` is the job's."""
-    written = _written(graph, parallelism, reports)
-    by_chain: dict[int, list[TaskMetrics]] = {}
-    for task in measured:
-        by_chain.setdefault(task.chain, []).append(task)
+    """Describe a completed checkpoint by vertex.
+
+    `parallelism` is the job's. `reported`: bytes of state that tasks have reported, by chain and task. `arrived`: the
+    metrics of tasks, by chain.
+    """
+    written = _written(graph, parallelism, reported)
 
     def since_trigger(moments: Iterable[int]) -> list[int]:
         # Two clocks are involved, and either might have jumped.
@@ -39,7 +40,7 @@ def completed_tasks(
         subtasks = parallelism_of(chain, parallelism)
         sizes = [written[chain.id].get(number, 0) for number in range(subtasks)]
         states = _state_by_subtask(chain, subtasks, manifest)
-        found = by_chain.get(chain.id, [])
+        found = arrived.get(chain.id, ())
         durations = since_trigger(task.acknowledged_at for task in found)
         last = max(durations, default=duration_ms)
         tasks.append(
@@ -65,19 +66,20 @@ def completed_tasks(
 def unfinished_tasks(
     graph: PhysicalGraph,
     parallelism: int,
-    reports: Iterable[Report],
+    totals: ReportTotals,
     acknowledged: Mapping[tuple[int, int], int],
     triggered_at: int,
 ) -> list[TaskCheckpoint]:
     """Describe a checkpoint that only some tasks have acknowledged.
 
-    `acknowledged`: milliseconds after the trigger, by chain and subtask. `triggered_at`: milliseconds since 1970.
+    `totals`: of their reports; it can still grow. `acknowledged`: milliseconds after the trigger, by chain and subtask.
+    `triggered_at`: milliseconds since 1970.
     """
     arrived: dict[int, dict[int, int]] = {chain.id: {} for chain in graph.chains}
     for (chain_id, task), after_ms in acknowledged.items():
         cells, number = arrived[chain_id], subtask_of(graph.chains[chain_id], task, parallelism)
         cells[number] = max(after_ms, cells.get(number, 0))
-    written = _written(graph, parallelism, reports)
+    written = _written(graph, parallelism, {chain: tasks.copy() for chain, tasks in totals.by_task.copy().items()})
     tasks = []
     for chain in graph.chains:
         subtasks, got, sizes = parallelism_of(chain, parallelism), arrived[chain.id], written[chain.id]
@@ -99,21 +101,17 @@ def unfinished_tasks(
     return tasks
 
 
-def _written(graph: PhysicalGraph, parallelism: int, reports: Iterable[Report]) -> dict[int, dict[int, int]]:
+def _written(
+    graph: PhysicalGraph, parallelism: int, reported: Mapping[int, Mapping[int, int]]
+) -> dict[int, dict[int, int]]:
     """Return the bytes of state that tasks have reported, by chain and subtask."""
     written: dict[int, dict[int, int]] = {chain.id: {} for chain in graph.chains}
-    for report in reports:
-        cells = written[report.chain]
-        number = subtask_of(graph.chains[report.chain], report.subtask, parallelism)
-        cells[number] = cells.get(number, 0) + reported_bytes(report)
+    for chain, tasks in reported.items():
+        cells = written[chain]
+        for task, size in tasks.items():
+            number = subtask_of(graph.chains[chain], task, parallelism)
+            cells[number] = cells.get(number, 0) + size
     return written
-
-
-def reported_bytes(report: Report) -> int:
-    """Return the bytes of state that a task wrote: changes of keyed state, and complete operator state."""
-    deltas = sum(delta.size for part in report.operators for delta in part.deltas)
-    states = (share for part in report.operators for share in part.operator_state.values())
-    return deltas + sum(len(element) for share in states for element in share.elements)
 
 
 def _state_by_subtask(chain: Chain, subtasks: int, manifest: Manifest) -> list[int]:

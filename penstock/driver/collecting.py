@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from penstock.common.garbage import collection_paused
 from penstock.driver.clock import DriverClocks
 from penstock.driver.coordinator import (
     Abort,
@@ -18,11 +17,12 @@ from penstock.driver.coordinator import (
     TriggerCheckpoint,
 )
 from penstock.driver.epoch_errors import EngineLost, TookTooLong, failed
+from penstock.driver.epoch_metrics import EpochMetrics
 from penstock.driver.epoch_settings import Settings
 from penstock.driver.epoch_steps import CollectedEpoch
 from penstock.driver.statistics import CheckpointLog
 from penstock.graph.physical import PhysicalGraph
-from penstock.runtime.metrics import NOWHERE, TaskMetrics, WorkerPlace, decode_metrics
+from penstock.runtime.metrics import NOWHERE, WorkerPlace, decode_metrics
 from penstock.runtime.report import decode_report
 from penstock.runtime.rows import FAILURE, METRICS, REPORT, Failure, decode_failure
 
@@ -34,12 +34,19 @@ class Collector:
     """Turns the engine's rows into coordinator events. Call `collect` once per epoch."""
 
     def __init__(
-        self, coordinator: Coordinator, settings: Settings, checkpoints: CheckpointLog, clocks: DriverClocks
+        self,
+        coordinator: Coordinator,
+        settings: Settings,
+        checkpoints: CheckpointLog,
+        clocks: DriverClocks,
+        metrics_of: Callable[[int], EpochMetrics],
     ) -> None:
+        """`metrics_of` returns the metrics of an attempt at an epoch, before its first task."""
         self._coordinator = coordinator
         self._settings = settings
         self._checkpoints = checkpoints
         self._clocks = clocks
+        self._metrics_of = metrics_of
 
     def collect(
         self, epoch: int, graph: PhysicalGraph, run: Callable[[], Rows], on_abort: Callable[[Abort], None]
@@ -53,7 +60,7 @@ class Collector:
         while True:
             triggered_at, started = self._clocks.now_ms(), self._clocks.monotonic()
             self._trigger(epoch, graph)
-            measured = self._gather(epoch, run)
+            metrics = self._gather(epoch, run)
             instruction = self._coordinator.handle(AllIn(epoch, self._clocks.ticks()))
             if isinstance(instruction, Publish):
                 break
@@ -65,13 +72,13 @@ class Collector:
             attempts += 1
             if attempts > self._tolerated(instruction):
                 error = failed(instruction)
-                error.place = _place_of(error.failures, graph, measured)
+                error.place = _place_of(error.failures, graph, metrics)
                 raise error
-        reports, chains = instruction.reports, graph.chains
+        totals = instruction.totals
         return CollectedEpoch(
-            reports=reports,
-            measured=measured,
-            records=sum(report.records_in for report in reports if chains[report.chain].source_uid is not None),
+            totals=totals,
+            metrics=metrics,
+            records=sum(totals.records_in.get(chain.id, 0) for chain in graph.sources()),
             triggered_at=triggered_at,
             started=started,
         )
@@ -80,19 +87,18 @@ class Collector:
         sources = frozenset(chain.id for chain in graph.sources())
         self._coordinator.handle(TriggerCheckpoint(epoch, self._clocks.ticks(), frozenset(graph.subtasks()), sources))
 
-    def _gather(self, epoch: int, run: Callable[[], Rows]) -> list[TaskMetrics]:
+    def _gather(self, epoch: int, run: Callable[[], Rows]) -> EpochMetrics:
         handle, ticks = self._coordinator.handle, self._clocks.ticks
-        measured: list[TaskMetrics] = []
+        metrics = self._metrics_of(epoch)
         try:
             rows = run()
-            with collection_paused():
-                for kind, payload in rows:
-                    if kind == REPORT:
-                        handle(Acknowledge(decode_report(payload), ticks()))
-                    elif kind == FAILURE:
-                        handle(Decline(epoch, decode_failure(payload), ticks()))
-                    elif kind == METRICS:
-                        measured.append(decode_metrics(payload))
+            for kind, payload in rows:
+                if kind == REPORT:
+                    handle(Acknowledge(decode_report(payload), ticks()))
+                elif kind == FAILURE:
+                    handle(Decline(epoch, decode_failure(payload), ticks()))
+                elif kind == METRICS:
+                    metrics.add(decode_metrics(payload))
         except TookTooLong:
             handle(Expire(epoch, ticks()))
         except EngineLost as lost:
@@ -100,7 +106,7 @@ class Collector:
                 operator="", uid="", subtask=-1, error=str(lost), traceback="", from_user=False, fix=lost.fix
             )
             handle(Decline(epoch, failure, ticks()))
-        return measured
+        return metrics
 
     def _tolerated(self, abort: Abort) -> int:
         """Return how often an epoch that failed this way is retried."""
@@ -111,7 +117,7 @@ class Collector:
         return tolerable if abort.status is CheckpointStatus.EXPIRED else max(tolerable, self._settings.retries)
 
 
-def _place_of(failures: Iterable[Failure], graph: PhysicalGraph, measured: list[TaskMetrics]) -> WorkerPlace:
+def _place_of(failures: Iterable[Failure], graph: PhysicalGraph, metrics: EpochMetrics) -> WorkerPlace:
     """Return where the task of the first failure ran, if the engine tells."""
     failure = next(iter(failures), None)
     if failure is None:
@@ -121,5 +127,10 @@ def _place_of(failures: Iterable[Failure], graph: PhysicalGraph, measured: list[
         for chain in graph.chains
         if failure.uid in (chain.source_uid, *(operator.uid for operator in chain.operators))
     }
-    found = (task.place for task in measured if task.chain in chains and task.subtask == failure.subtask)
+    found = (
+        task.place
+        for chain, tasks in metrics.arrived.items()
+        for task in tasks
+        if chain in chains and task.subtask == failure.subtask
+    )
     return next(found, NOWHERE)

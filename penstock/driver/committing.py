@@ -14,8 +14,6 @@ import msgspec
 
 from penstock.checkpoint.manifest import Committable, Manifest, NotRestorable
 from penstock.checkpoint.wal import WriteAheadLog
-from penstock.driver.snapshots import in_order
-from penstock.runtime.report import Report
 from penstock.runtime.sink_operators import WRITERS
 
 _log = logging.getLogger(__name__)
@@ -108,10 +106,10 @@ class Committer:
         for uid, sink in self._sinks.items():
             sink.start(self._contexts[uid])
 
-    def plan(self, reports: Iterable[Report]) -> CommitPlan:
-        """Decide when to commit each committable in these reports."""
+    def plan(self, committables: Iterable[Committable]) -> CommitPlan:
+        """Decide when to commit each of these committables."""
         plan = CommitPlan(before_checkpoint=[], unrecorded=[], in_manifest=[])
-        for each in committables_of(reports):
+        for each in committables:
             sink = self._sinks[each.uid]
             if self._at_least_once and sink.commit_before_checkpoint:
                 plan.before_checkpoint.append(each)
@@ -199,10 +197,10 @@ class Committer:
         if self._under_way is not None and self._under_way[1].done():
             self.join()
 
-    def abort(self, epoch: int, reports: Iterable[Report]) -> None:
-        """Abort the output of a failed attempt with these reports. The next attempt writes it again."""
+    def abort(self, epoch: int, committables: Iterable[Committable]) -> None:
+        """Abort the output that a failed attempt has prepared. The next attempt writes it again."""
         self.join()
-        for uid, commits in self._by_sink(epoch, committables_of(reports), False).items():
+        for uid, commits in self._by_sink(epoch, committables, False).items():
             if self._sinks[uid].durable:
                 self._sinks[uid].abort(commits, self._contexts[uid])
         # Output of this attempt without a report is orphaned once another attempt is published.
@@ -261,16 +259,6 @@ class Committer:
                 Commit(lineage=self.lineage, epoch=epoch, subtask=each.subtask, payload=each.payload, again=again)
             )
         return commits
-
-
-def committables_of(reports: Iterable[Report]) -> list[Committable]:
-    """Return the committables in subtask order, independent of the order of the reports."""
-    return [
-        Committable(uid=part.uid, subtask=report.subtask, payload=part.committable)
-        for report in in_order(reports)
-        for part in report.operators
-        if part.committable is not None
-    ]
 
 
 def _states(manifest: Manifest, uid: str) -> list[bytes]:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NoReturn, overload
 
+from penstock.driver.report_totals import ReportTotals
 from penstock.errors import PenstockError
-from penstock.runtime.report import EdgeTotals, Report, summed
+from penstock.runtime.report import EdgeTotals, Report
 from penstock.runtime.rows import Failure
 
 
@@ -74,10 +75,11 @@ Event = TriggerCheckpoint | Acknowledge | Decline | Expire | AllIn | Published
 
 @dataclass(frozen=True)
 class Publish:
-    """Publish the manifest built from these reports."""
+    """Publish the manifest built from the reports."""
 
     epoch: int
-    reports: tuple[Report, ...]
+    totals: ReportTotals = field(default_factory=ReportTotals, compare=False)
+    """Of all reports."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,8 @@ class Abort:
     status: CheckpointStatus
     failures: tuple[Failure, ...]
     reason: str
-    reports: tuple[Report, ...] = ()
-    """Reports that arrived before the failure. The output they prepared must be aborted."""
+    totals: ReportTotals = field(default_factory=ReportTotals, compare=False)
+    """Of the reports that arrived before the failure. The output they prepared must be aborted."""
 
 
 Instruction = Publish | CommitSinks | Abort
@@ -116,7 +118,8 @@ class CheckpointAttempt:
     waiting_for: set[tuple[int, int]]
     source_chains: frozenset[int]
     status: CheckpointStatus = CheckpointStatus.TRIGGERED
-    reports: list[Report] = field(default_factory=list)
+    totals: ReportTotals = field(default_factory=ReportTotals)
+    """Of the reports so far."""
     failures: list[Failure] = field(default_factory=list)
     acknowledged_at: dict[tuple[int, int], int] = field(default_factory=dict)
     expired: bool = False
@@ -201,7 +204,7 @@ class Coordinator:
             self._invalid(event)
         current.waiting_for.discard(who)
         current.acknowledged_at[who] = event.at
-        current.reports.append(report)
+        current.totals.add(report)
 
     def _all_in(self, current: CheckpointAttempt, event: AllIn) -> Publish | Abort:
         took = event.at - current.triggered_at
@@ -215,16 +218,16 @@ class Coordinator:
         if current.waiting_for:
             missing = ", ".join(f"chain {chain} subtask {subtask}" for chain, subtask in sorted(current.waiting_for))
             return self._end(current, CheckpointStatus.DECLINED, event.at, f"no acknowledgement from {missing}")
-        disagreement = _disagreement(current.reports)
+        disagreement = _disagreement(current.totals)
         if disagreement is not None:
             return self._end(current, CheckpointStatus.DECLINED, event.at, disagreement)
         current.publishing = True
-        return Publish(current.epoch, tuple(current.reports))
+        return Publish(current.epoch, current.totals)
 
     def _published(self, current: CheckpointAttempt, event: Published) -> CommitSinks:
         current.status = CheckpointStatus.COMPLETED
         current.ended_at = event.at
-        current.reports = []
+        current.totals = ReportTotals()
         return CommitSinks(event.epoch)
 
     def _end(
@@ -237,8 +240,8 @@ class Coordinator:
     ) -> Abort:
         current.status = status
         current.ended_at = at
-        reports, current.reports = tuple(current.reports), []
-        return Abort(current.epoch, status, tuple(failures or ()), reason, reports)
+        totals, current.totals = current.totals, ReportTotals()
+        return Abort(current.epoch, status, tuple(failures or ()), reason, totals)
 
     def _invalid(self, event: Event) -> NoReturn:
         state = "no checkpoint" if self.current is None else f"{self.current.status.name} {self.current.epoch}"
@@ -257,13 +260,12 @@ def _outline(event: Event) -> str:
     return repr(event)[:200]
 
 
-def _disagreement(reports: list[Report]) -> str | None:
+def _disagreement(reported: ReportTotals) -> str | None:
     """Describe the first edge whose channels differ between senders and receivers over the epoch, or return None.
 
     The sums of fingerprints agree only if each channel does: its producer, target, counts and checksum.
     """
-    sent = summed(totals for report in reports for totals in report.sent)
-    received = summed(totals for report in reports for totals in report.received)
+    sent, received = reported.sent.totals(), reported.received.totals()
     for edge in sorted(sent.keys() | received.keys()):
         if sent.get(edge) != received.get(edge):
             return f"edge {edge}: sent {_described(sent.get(edge))}, received {_described(received.get(edge))}"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 
-from penstock.checkpoint.manifest import Manifest
-from penstock.runtime.report import Report
+from penstock.driver.report_totals import ReportTotals
 
 _STATISTICS_KEPT = 10_000
 """Epochs whose statistics the driver remembers. Bounded because a job can run for months."""
@@ -40,18 +39,20 @@ class EpochLog:
         self._bases_counted = 0
 
     def add(
-        self, manifest: Manifest, reports: Iterable[Report], records: int, duration_ms: float, bases_written: int
+        self, number: int, state_bytes: int, totals: ReportTotals, records: int, duration_ms: float, bases_written: int
     ) -> EpochStatistics:
-        """Record a completed epoch. `bases_written`: total bytes of bases that this driver has written so far."""
-        deltas = [delta for report in reports for part in report.operators for delta in part.deltas]
+        """Record a completed epoch.
+
+        `state_bytes`: of all keyed state. `bases_written`: total bytes of bases that this driver has written so far.
+        """
         statistics = EpochStatistics(
-            number=manifest.id,
+            number=number,
             records=records,
             duration_ms=duration_ms,
             cycle_ms=(self._monotonic() - self._ended_at) * 1000,
-            delta_bytes=sum(delta.size for delta in deltas),
-            delta_entries=sum(delta.entries for delta in deltas),
-            state_bytes=sum(manifest.state_bytes(uid) for uid in manifest.keyed()),
+            delta_bytes=totals.delta_bytes,
+            delta_entries=totals.delta_entries,
+            state_bytes=state_bytes,
             base_bytes=bases_written - self._bases_counted,
         )
         self._bases_counted = bases_written

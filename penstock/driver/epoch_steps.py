@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from penstock.checkpoint.manifest import Manifest, Version
 from penstock.driver.committing import CommitPlan
+from penstock.driver.epoch_metrics import EpochMetrics
 from penstock.driver.epoch_statistics import EpochStatistics
+from penstock.driver.report_totals import ReportTotals
 from penstock.graph.physical import PhysicalGraph
-from penstock.runtime.metrics import TaskMetrics
-from penstock.runtime.report import Report
 from penstock.state.blocks import Blocks
 
 
@@ -36,8 +36,9 @@ class TriggeredEpoch:
 class CollectedEpoch:
     """The attempt that all tasks acknowledged."""
 
-    reports: tuple[Report, ...]
-    measured: list[TaskMetrics]
+    totals: ReportTotals
+    """Of the reports of all tasks."""
+    metrics: EpochMetrics
     records: int
     """Records read from all sources."""
     triggered_at: int
@@ -75,3 +76,5 @@ class PublishedEpoch:
     manifest: Manifest
     version: Version | None
     """None for a batch, whose manifest is not stored."""
+    state_bytes: int
+    """Of all keyed state."""

@@ -15,7 +15,7 @@ from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import Manifest, Version, latest
 from penstock.checkpoint.resume_check import check_restorable
 from penstock.checkpoint.wal import WriteAheadLog
-from penstock.common.garbage import collection_paused
+from penstock.common.garbage import CollectionPause, collection_paused
 from penstock.driver.clock import DriverClocks
 from penstock.driver.collecting import Collector, Rows
 from penstock.driver.committing import Committer, CommittingSink
@@ -98,7 +98,7 @@ class EpochDriver:
         self.checkpoints = CheckpointLog(self._clocks, self.parallelism)
         self._log = EpochLog(self.monotonic)
         self.statistics = self._log.recent
-        self._collector = Collector(self.coordinator, self.settings, self.checkpoints, self._clocks)
+        self._collector = Collector(self.coordinator, self.settings, self.checkpoints, self._clocks, self.metrics.epoch)
         self._program = self.graph
         self._recovered = self._begun = self._prepared = False
         self._claimed: tuple[str, str] | None = None
@@ -276,16 +276,20 @@ class EpochDriver:
         previous one.
         """
         epoch = self._trigger(batch, spark_log, ends_input, log_index)
-        collected = self._collect(epoch)
-        with collection_paused():
-            decided = self._decide(epoch, collected)
-        committing = self._commit_before_checkpoint(decided)
-        with collection_paused():
-            published = self._publish(epoch, collected, decided)
-        committing += self._commit(epoch, collected, decided)
+        with collection_paused() as pause:
+            # In a separate frame: the reports are gone when the pause ends, and the collector need not visit them.
+            return self._run(epoch, pause)
+
+    def _run(self, epoch: TriggeredEpoch, pause: CollectionPause) -> EpochStatistics:
+        collected = self._collect(epoch, pause)
+        decided = self._decide(epoch, collected)
+        with pause.lifted():
+            committing = self._commit_before_checkpoint(decided)
+        published = self._publish(epoch, collected, decided)
+        with pause.lifted():
+            committing += self._commit(epoch, collected, decided)
         self.checkpoints.add_commit(published.manifest.id, round(committing * 1000))
-        with collection_paused():
-            return self._account(collected, published, committing)
+        return self._account(collected, published, committing)
 
     def _trigger(
         self, batch: int | None, spark_log: dict[str, bytes], ends_input: bool, log_index: dict[str, int] | None
@@ -311,7 +315,7 @@ class EpochDriver:
             blocks=self.blocks,
         )
 
-    def _collect(self, epoch: TriggeredEpoch) -> CollectedEpoch:
+    def _collect(self, epoch: TriggeredEpoch, pause: CollectionPause) -> CollectedEpoch:
         """Run the tasks until all of them have acknowledged the epoch. Raises EpochFailed or Fenced."""
         parameters = EpochParameters(
             number=epoch.number,
@@ -329,15 +333,22 @@ class EpochDriver:
             jumped=epoch.jumped,
             blocks=epoch.blocks,
         )
-        return self._collector.collect(
-            epoch.number, self.graph, lambda: self._prepare(parameters) or self.execute(parameters), self._abort
-        )
+
+        def run() -> Rows:
+            with pause.lifted():
+                return self._prepare(parameters) or self.execute(parameters)
+
+        def abort(failed: Abort) -> None:
+            with pause.lifted():
+                self._abort(failed)
+
+        return self._collector.collect(epoch.number, self.graph, run, abort)
 
     def _keyed_tasks(self) -> int:
         return sum(chain.parallelism for chain in self.graph.chains if any(each.keyed for each in chain.operators))
 
     def _abort(self, abort: Abort) -> None:
-        self._committer.abort(abort.epoch, abort.reports)
+        self._committer.abort(abort.epoch, abort.totals.committables())
         fencing.check_unpublished(self.storage, abort.epoch)
 
     def _prepare(self, parameters: EpochParameters) -> list[tuple[int, bytes]]:
@@ -352,10 +363,10 @@ class EpochDriver:
 
     def _decide(self, epoch: TriggeredEpoch, collected: CollectedEpoch) -> DecidedEpoch:
         """Build the manifest. No output is visible yet."""
-        commits = self._committer.plan(collected.reports)
+        commits = self._committer.plan(collected.totals.committables())
         manifest = self._manifests.make(
             epoch,
-            collected.reports,
+            collected.totals,
             commits.in_manifest,
             last=self.last,
             version=self.version,
@@ -375,7 +386,7 @@ class EpochDriver:
 
     def _publish(self, epoch: TriggeredEpoch, collected: CollectedEpoch, decided: DecidedEpoch) -> PublishedEpoch:
         """Complete the checkpoint. It stands from here on, even if a sink fails to commit. Raises Fenced."""
-        manifest, reports, measured = decided.manifest, collected.reports, collected.measured
+        manifest = decided.manifest
         self.probe("collected")
         began = self.monotonic()
         # A manifest that is not stored acts as a checkpoint within this process only.
@@ -385,11 +396,18 @@ class EpochDriver:
         self.last, self.version = manifest, version
         self._clocks.jumps.completed(epoch.timestamp, epoch.began_at)
         took_ms, names = self._clocks.elapsed_ms(collected.started), self._manifests.names
-        self.checkpoints.add_completed(
-            manifest, self.graph, reports, measured, names, collected.triggered_at, took_ms, publishing
+        state_bytes = self.checkpoints.add_completed(
+            manifest,
+            self.graph,
+            collected.totals,
+            collected.metrics.arrived,
+            names,
+            collected.triggered_at,
+            took_ms,
+            publishing,
         )
-        self.metrics.add(manifest.id, measured, {(report.chain, report.subtask) for report in reports})
-        return PublishedEpoch(manifest=manifest, version=version)
+        self.metrics.add(collected.metrics, collected.totals.by_task)
+        return PublishedEpoch(manifest=manifest, version=version, state_bytes=state_bytes)
 
     def _commit(self, epoch: TriggeredEpoch, collected: CollectedEpoch, decided: DecidedEpoch) -> float:
         """Commit the sinks, or start to. Return the seconds taken. Raises the exception of a sink that failed."""
@@ -407,7 +425,7 @@ class EpochDriver:
 
     def _account(self, collected: CollectedEpoch, published: PublishedEpoch, committing: float) -> EpochStatistics:
         """Pass the checkpoint to housekeeping, check limits, grant credits and record statistics."""
-        manifest, reports = published.manifest, collected.reports
+        manifest, totals = published.manifest, collected.totals
         if published.version is not None and not self.single_epoch:
             self._housekeeping.published(manifest, published.version)
         self._dispose_claimed(manifest)
@@ -418,9 +436,11 @@ class EpochDriver:
         concurrent = self._committer.concurrent_seconds(manifest, collected.records)
         slots = 0 if self.slots is None else self.slots.available
         if self.flow is not None and concurrent is not None:
-            self.flow.completed(self.graph, reports, collected.measured, slots, committing, concurrent, duration)
+            self.flow.completed(self.graph, totals, collected.metrics, slots, committing, concurrent, duration)
         written = self._housekeeping.bases_written
-        statistics = self._log.add(manifest, reports, collected.records, duration * 1000, written)
+        statistics = self._log.add(
+            manifest.id, published.state_bytes, totals, collected.records, duration * 1000, written
+        )
         self.observe(
             MeasuredEpoch(
                 graph=self.graph,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
 from penstock.checkpoint.manifest import Manifest
+from penstock.driver.report_totals import ReportTotals
 from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.event_time import (
     ChannelTime,
@@ -27,9 +28,11 @@ from penstock.state.ttl_timers import EXPIRY_KINDS
 
 
 def times_after(
-    before: Times, graph: PhysicalGraph, reports: Iterable[Report], now: int, jumped: int = 0
+    before: Times, graph: PhysicalGraph, totals: ReportTotals, now: int, jumped: int = 0
 ) -> dict[str, OperatorTime]:
-    """Return the event time of every operator and channel after an epoch with these reports, whose clock was `now`.
+    """Return the event time of every operator and channel after an epoch whose reports have these totals.
+
+    `now` was the clock of the epoch.
 
     Watermarks never fall below `before`, even if a report claims so. `jumped`: milliseconds by which the clock jumped
     forward since the previous epoch.
@@ -38,21 +41,11 @@ def times_after(
         return {}
     before = after_jump(before, jumped)
     times: dict[str, OperatorTime] = {}
-    parts: dict[str, dict[str, list[int]]] = {}
-    shown: dict[str, int] = {}
-    behind: dict[int, list[Report]] = {}
-    for report in reports:
-        if graph.chains[report.chain].source_uid is None:
-            behind.setdefault(report.chain, []).append(report)
-            continue
-        for uid, reached in report.watermarks.items():
-            for name, watermark in reached.items():
-                parts.setdefault(uid, {}).setdefault(name, []).append(watermark)
-        for uid, watermark in report.shown.items():
-            shown[uid] = max(watermark, shown.get(uid, watermark))
-    for number, of_chain in behind.items():
-        times.update(_subtasks(before, graph.chains[number], of_chain, now))
+    for chain in graph.chains:
+        if chain.source_uid is None and chain.id in totals.by_task:
+            times.update(_subtasks(before, chain, totals, now))
     for chain in graph.sources():
+        parts = totals.splits.get(chain.id, {})
         makers = [operator.uid for operator in chain.operators if operator.assigns_time]
         for uid in [*makers, *([chain.source_uid] if chain.source_uid is not None and chain.gives_time else [])]:
             stood = before.get(uid, OperatorTime())
@@ -66,13 +59,13 @@ def times_after(
                     channels=channels,
                     ended=ended,
                     active_at=waits_since,
-                    reached=max(stood.furthest(), shown.get(uid, LEAST)),
+                    reached=max(stood.furthest(), totals.shown.get(uid, LEAST)),
                 )
             )
     return times
 
 
-def _subtasks(before: Times, chain: Chain, reports: list[Report], now: int) -> dict[str, OperatorTime]:
+def _subtasks(before: Times, chain: Chain, totals: ReportTotals, now: int) -> dict[str, OperatorTime]:
     """Return the times of the operators of a chain that is not a source's."""
     times = {}
     for place, operator in enumerate(chain.operators):
@@ -81,12 +74,12 @@ def _subtasks(before: Times, chain: Chain, reports: list[Report], now: int) -> d
         watermarks = [each.watermark for each in stood]
         idle = [False] * chain.parallelism
         active_at = [now if each.active_at is None else each.active_at for each in stood]
-        for report in reports:
-            subtask = report.subtask
-            watermarks[subtask] = max(watermarks[subtask], report.watermarks[uid][""])
-            idle[subtask] = uid in report.idle
-            if uid in report.active:
-                active_at[subtask] = now
+        for subtask, watermark in totals.watermarks[chain.id][uid].items():
+            watermarks[subtask] = max(watermarks[subtask], watermark)
+        for subtask in totals.idle.get(uid, ()):
+            idle[subtask] = True
+        for subtask in totals.active.get(uid, ()):
+            active_at[subtask] = now
         time = OperatorTime(subtasks=watermarks, idle=all(idle), idle_subtasks=idle)
         if operator.assigns_time:
             reached = before[uid].furthest() if uid in before else time.reached
@@ -100,7 +93,7 @@ def _furthest(time: OperatorTime) -> OperatorTime:
 
 
 def _channels(
-    stood: OperatorTime, parts: dict[str, list[int]], timeout_ms: int | None, now: int
+    stood: OperatorTime, parts: Mapping[str, int], timeout_ms: int | None, now: int
 ) -> dict[str, ChannelTime]:
     channels = {
         name: ChannelTime(
@@ -109,9 +102,8 @@ def _channels(
         for name, channel in stood.channels.items()
     }
     begins = where_channels_stood(stood)
-    for name, reached in parts.items():
-        # An unnamed channel was read in several parts; the slowest one determines its watermark.
-        watermark = min(reached)
+    # If a channel was read in several parts, the slowest one determines its watermark.
+    for name, watermark in parts.items():
         if watermark == GREATEST:
             channels.pop(name, None)
             continue

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.driver.credits import Controller, Demand, shared
+from penstock.driver.epoch_metrics import EpochMetrics
+from penstock.driver.report_totals import ReportTotals
+from penstock.driver.snapshots import records_by_source
 from penstock.graph.physical import PhysicalGraph
-from penstock.runtime.metrics import BACK_PRESSURE, BACKLOG, CAPACITY, CREDITS, Number, TaskMetrics
-from penstock.runtime.report import Report
+from penstock.runtime.metrics import BACK_PRESSURE, BACKLOG, CAPACITY, CREDITS, Number
 
 _COMMIT = "commit"
 
@@ -48,8 +50,8 @@ class FlowControl:
     def completed(
         self,
         graph: PhysicalGraph,
-        reports: Iterable[Report],
-        measured: Iterable[TaskMetrics],
+        totals: ReportTotals,
+        metrics: EpochMetrics,
         slots: int,
         committing: float,
         concurrent: float,
@@ -60,15 +62,12 @@ class FlowControl:
         Other sinks commit for `concurrent` seconds while the tasks of the next epoch run. `slots`: how many tasks run
         concurrently, or 0 for all.
         """
-        given: dict[str, int] = {}
-        tasks = set()
-        for report in reports:
-            tasks.add((report.chain, report.subtask))
-            uid = graph.chains[report.chain].source_uid
-            if uid is not None:
-                given[uid] = given.get(uid, 0) + report.records_in
+        given = records_by_source(graph, totals)
+        tasks = {(chain, subtask) for chain, subtasks in totals.by_task.items() for subtask in subtasks}
         records = sum(given.values())
-        times = {(task.chain, task.subtask): task.busy_ms / 1000 for task in measured}
+        times = {
+            (chain, task.subtask): task.busy_ms / 1000 for chain, tasks in metrics.arrived.items() for task in tasks
+        }
         if not records or not times.keys() >= tasks:
             # Spark can lose a task's metrics. An incomplete stage time would be misleading.
             return

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from penstock.checkpoint.housekeeping import Housekeeping
 from penstock.checkpoint.key_types import declared_key_types, key_type_text
 from penstock.checkpoint.manifest import FORMAT, BaseHandle, Committable, Manifest, Version
 from penstock.driver.epoch_steps import TriggeredEpoch
 from penstock.driver.event_time import times_after
 from penstock.driver.queryable import queryable_states
+from penstock.driver.report_totals import ReportTotals
 from penstock.driver.rescaling import Scale, remembered
-from penstock.driver.snapshots import add_deltas, in_order, operator_snapshots, records_since
+from penstock.driver.snapshots import operator_snapshots, records_since
 from penstock.graph.physical import PhysicalGraph
-from penstock.runtime.report import Report
 from penstock.state.blocks import bytes_by_block
 
 
@@ -36,7 +34,7 @@ class ManifestMaker:
     def make(
         self,
         epoch: TriggeredEpoch,
-        reports: Iterable[Report],
+        totals: ReportTotals,
         committables: list[Committable],
         *,
         last: Manifest | None,
@@ -45,10 +43,11 @@ class ManifestMaker:
         scale: Scale,
         claimed: tuple[str, str] | None,
     ) -> Manifest:
-        """`last` is the previous checkpoint and `version` its version; `scale` is the one the epoch ran with."""
-        graph, reports = self._program.rescaled(scale), in_order(reports)
+        """`totals` are those of all reports. `last` is the previous checkpoint and `version` its version; `scale` is
+        the one the epoch ran with."""
+        graph = self._program.rescaled(scale)
         bases, since_base = ({}, {}) if last is None else self._carried_on(last, epoch)
-        add_deltas(since_base, reports)
+        totals.add_to(since_base)
         log_index = epoch.log_index
         if log_index is None:
             log_index = {} if last is None else last.log_index
@@ -56,7 +55,7 @@ class ManifestMaker:
         def key_type_of(uid: str) -> str:
             return self._key_type_of(uid, last)
 
-        operators = operator_snapshots(last, graph, self.names, key_type_of, reports)
+        operators = operator_snapshots(last, graph, self.names, key_type_of, totals)
         return Manifest(
             format=FORMAT,
             lineage=lineage,
@@ -68,17 +67,17 @@ class ManifestMaker:
             ended=epoch.ends_input,
             operators=operators,
             committables=committables,
-            records=records_since(last, graph, reports),
+            records=records_since(last, graph, totals),
             spark_log=epoch.spark_log,
             log_index=log_index,
             bases=bases,
             since_base=since_base,
-            times=times_after({} if last is None else last.times, graph, reports, epoch.timestamp, epoch.jumped),
+            times=times_after({} if last is None else last.times, graph, totals, epoch.timestamp, epoch.jumped),
             sources=self._sources,
             claimed=claimed,
             rescaled=remembered(self._program, scale),
             blocks=({} if last is None else last.blocks) | epoch.blocks,
-            queryable=queryable_states(last, operators, reports, self._queryable, self._locations),
+            queryable=queryable_states(last, operators, totals, self._queryable, self._locations),
         )
 
     def _carried_on(

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
-
+from penstock.driver.epoch_metrics import BySubtask, DistributionValue, EpochMetrics, Key, MetricKeys, combined
 from penstock.driver.flow_control import FlowControl
 from penstock.driver.slots import Slots
 from penstock.errors import PenstockError
 from penstock.graph.physical import PhysicalGraph
-from penstock.runtime.metrics import (
-    BUFFER_FILL,
-    BUFFERS_OUT,
-    BYTES_OUT,
-    DEAD_LETTERS,
-    EDGE_GROUP,
-    RECORDS_IN,
-    RECORDS_OUT,
-    Number,
-    TaskMetrics,
-    is_own_metric,
-)
+from penstock.runtime.metrics import BUFFER_FILL, BUFFERS_OUT, BYTES_OUT, EDGE_GROUP, Number, is_own_metric
 
 _STEPS = 60
 """Steps that a meter's time span is divided into. This bounds both its memory and its precision."""
@@ -42,27 +30,9 @@ class MeterValue:
     """Events per second over the meter's time span up to now."""
 
 
-class DistributionValue(msgspec.Struct, frozen=True, gc=False):
-    """The value of a distribution. ``min`` and ``max`` are None if ``count`` is 0."""
-
-    count: int
-    sum: Number
-    min: Number | None
-    max: Number | None
-
-    @property
-    def mean(self) -> float | None:
-        """The arithmetic mean, or None if ``count`` is 0."""
-        return self.sum / self.count if self.count else None
-
-
 Value = int | float | MeterValue | DistributionValue | dict[int, Number]
 """The value of a counter, a buffer fill or flow-control gauge, a meter or a distribution. For a user's gauge, its value
 in each subtask."""
-
-_Key = tuple[str, str]
-"""Operator uid and the metric's name within the operator."""
-_BySubtask = dict[_Key, dict[int, Any]]
 
 
 class JobMetrics(Mapping[str, Value]):
@@ -72,9 +42,9 @@ class JobMetrics(Mapping[str, Value]):
         self,
         epoch: int,
         names: dict[str, str],
-        values: dict[_Key, Value],
-        subtasks: _BySubtask,
-        last_epoch: _BySubtask,
+        values: dict[Key, Value],
+        subtasks: BySubtask,
+        last_epoch: BySubtask,
         restarts: int,
         slots: tuple[int, int],
         counters: frozenset[str],
@@ -155,54 +125,42 @@ class MetricTotals:
         self._lock = threading.Lock()
         self._epoch = 0
         self._restarts = 0
-        self._counters, self._meters, self._distributions = _Sums(), _Sums(), _Sums()
-        self._last: tuple[_Sums, ...] = ()
-        self._windows: dict[tuple[_Key, int], _Window] = {}
-        self._gauges: _BySubtask = {}
+        self._counters: BySubtask = {}
+        self._meters: BySubtask = {}
+        self._distributions: BySubtask = {}
+        self._last: tuple[BySubtask, ...] = ()
+        self._windows: dict[Key, dict[int, _Window]] = {}
+        """By time span: subtasks can register a meter with different ones."""
+        self._keys = MetricKeys(graph)
+        self._gauges: BySubtask = {}
 
-    def add(self, epoch: int, tasks: Iterable[TaskMetrics], reported: set[tuple[int, int]]) -> None:
-        """Add a completed epoch. A task that ran twice counts once; a task not in `reported` does not count."""
-        counted = {(task.chain, task.subtask): task for task in tasks if task.epoch == epoch}
+    def epoch(self, number: int) -> EpochMetrics:
+        """Return the metrics of an attempt at an epoch, before its first task."""
+        return EpochMetrics(number, self._keys)
+
+    def add(self, metrics: EpochMetrics, reported: Mapping[int, Container[int]]) -> None:
+        """Add a completed epoch. A task not in `reported`, by chain, does not count."""
+        metrics.keep(reported)
+        now = self._clock()
         with self._lock:
-            self._epoch = epoch
-            self._gauges = {}
-            counters, meters, distributions = self._last = _Sums(), _Sums(), _Sums()
-            for who, task in counted.items():
-                if who in reported:
-                    self._add_sent(task, counters)
-                    self._add_registered(task, counters, meters, distributions)
-            self._counters.add_all(counters)
-            self._meters.add_all(meters)
-            self._distributions.add_all(distributions)
-
-    def _add_sent(self, task: TaskMetrics, counters: _Sums) -> None:
-        chain = self._graph.chains[task.chain]
-        head = chain.source_uid if chain.source_uid is not None else chain.operators[0].uid
-        counters.add((head, RECORDS_IN), task.subtask, task.records_in)
-        if task.dead_letters:
-            counters.add((head, DEAD_LETTERS), task.subtask, task.dead_letters)
-        for sent in task.sent:
-            edge = self._graph.edges[sent.edge]
-            sender = chain.source_uid if edge.from_operator is None else chain.operators[edge.from_operator].uid
-            receiver = self._graph.chains[edge.to_chain].operators[0].uid
-            for scope in ("", f"{EDGE_GROUP}.{receiver}."):
-                for name, count in ((RECORDS_OUT, sent.records), (BUFFERS_OUT, sent.buffers), (BYTES_OUT, sent.bytes)):
-                    counters.add((sender or "", scope + name), task.subtask, count)
-
-    def _add_registered(self, task: TaskMetrics, counters: _Sums, meters: _Sums, distributions: _Sums) -> None:
-        subtask, now = task.subtask, self._clock()
-        for operator in task.operators:
-            uid = operator.uid
-            for name, count in operator.counters.items():
-                counters.add((uid, name), subtask, count)
-            for name, value in operator.gauges.items():
-                self._gauges.setdefault((uid, name), {})[subtask] = value
-            for name, (events, span) in operator.meters.items():
-                meters.add((uid, name), subtask, events)
-                self._windows.setdefault(((uid, name), subtask), _Window(span)).add(now, events)
-            for name, (number, total, least, most) in operator.distributions.items():
-                bounds = (least, most) if number else (None, None)
-                distributions.add((uid, name), subtask, DistributionValue(number, total, *bounds))
+            self._epoch = metrics.epoch
+            self._gauges = metrics.gauges
+            self._last = metrics.counters, metrics.meters, metrics.distributions
+            for sums, added in ((self._counters, metrics.counters), (self._meters, metrics.meters)):
+                for key, counts in added.items():
+                    _add_counts(sums.setdefault(key, {}), counts)
+            for key, values in metrics.distributions.items():
+                cells = self._distributions.setdefault(key, {})
+                for subtask, value in values.items():
+                    cells[subtask] = combined(cells[subtask], value) if subtask in cells else value
+            for key, counts in metrics.meters.items():
+                windows, spans = self._windows.setdefault(key, {}), metrics.spans[key]
+                found = {*spans.values()}
+                for span in found:
+                    events = counts
+                    if len(found) > 1:
+                        events = {subtask: count for subtask, count in counts.items() if spans[subtask] == span}
+                    windows.setdefault(span, _Window(span)).add(now, events)
 
     def restarted(self, restarts: int) -> None:
         """Set how often the job has restarted so far."""
@@ -212,14 +170,11 @@ class MetricTotals:
         now = self._clock()
         with self._lock:
             meters = {
-                key: {
-                    subtask: MeterValue(count, self._windows[key, subtask].rate(now))
-                    for subtask, count in counts.items()
-                }
+                key: {subtask: MeterValue(count, self._rate(key, subtask, now)) for subtask, count in counts.items()}
                 for key, counts in self._meters.items()
             }
             subtasks = {**_copied(self._counters), **meters, **_copied(self._distributions)}
-            values: dict[_Key, Value] = {key: _joined(cells) for key, cells in subtasks.items()}
+            values: dict[Key, Value] = {key: _joined(cells) for key, cells in subtasks.items()}
             for (uid, name), cells in self._counters.items():
                 if name == BYTES_OUT or name.startswith(f"{EDGE_GROUP}."):
                     self._add_fill(uid, name, cells, values, subtasks)
@@ -243,7 +198,7 @@ class MetricTotals:
             for (uid, name), counts in self._meters.items():
                 operator = found.setdefault(uid, {})
                 operator[f"{name}.count"] = dict(counts)
-                operator[f"{name}.rate"] = {task: self._windows[(uid, name), task].rate(now) for task in counts}
+                operator[f"{name}.rate"] = {task: self._rate((uid, name), task, now) for task in counts}
             for (uid, name), values in self._distributions.items():
                 operator = found.setdefault(uid, {})
                 operator[f"{name}.count"] = {task: value.count for task, value in values.items()}
@@ -259,8 +214,11 @@ class MetricTotals:
         with self._lock:
             return {(uid, name) for uid, name in self._counters if not is_own_metric(name)}
 
+    def _rate(self, key: Key, subtask: int, now: float) -> float:
+        return sum(window.rate(now, subtask) for window in self._windows[key].values())
+
     def _add_fill(
-        self, uid: str, name: str, sent: dict[int, int], values: dict[_Key, Value], subtasks: _BySubtask
+        self, uid: str, name: str, sent: dict[int, int], values: dict[Key, Value], subtasks: BySubtask
     ) -> None:
         scope = name.removesuffix(BYTES_OUT)
         if scope == name:
@@ -277,46 +235,48 @@ class MetricTotals:
         return names | {chain.source_uid: chain.source_name for chain in chains if chain.source_uid is not None}
 
 
-class _Sums(_BySubtask):
-    """Counts or distributions, by metric and subtask."""
+class _Step(NamedTuple):
+    """Events from a point in time on, until the next step begins."""
 
-    def add(self, key: _Key, subtask: int, cell: Any) -> None:
-        cells = self.setdefault(key, {})
-        cells[subtask] = _sum(cells[subtask], cell) if subtask in cells else cell
-
-    def add_all(self, others: _Sums) -> None:
-        for key, cells in others.items():
-            for subtask, cell in cells.items():
-                self.add(key, subtask, cell)
+    began: float
+    events: dict[int, int]
+    """By subtask."""
 
 
 class _Window:
-    """A meter's events within its time span, in fractions of the span. `now` never goes back."""
+    """The events of a meter within its time span, in fractions of the span. `now` never goes back.
+
+    All subtasks share the steps: one deque per subtask would make up most of the memory of a large job's metrics.
+    """
 
     def __init__(self, span: int) -> None:
         self._span = span
-        self._steps: deque[tuple[float, int]] = deque()
-        self._events = 0
+        self._steps: deque[_Step] = deque()
+        self._events: dict[int, int] = {}
 
-    def add(self, now: float, events: int) -> None:
-        if not events:
-            return
-        if self._steps and 0 <= now - self._steps[-1][0] < self._span / _STEPS:
-            began, before = self._steps.pop()
-            self._steps.append((began, before + events))
+    def add(self, now: float, events: Mapping[int, int]) -> None:
+        """Add the events of subtasks."""
+        if self._steps and 0 <= now - self._steps[-1].began < self._span / _STEPS:
+            _add_counts(self._steps[-1].events, events)
         else:
-            self._steps.append((now, events))
-        self._events += events
+            self._steps.append(_Step(now, dict(events)))
+        _add_counts(self._events, events)
         self._expire(now)
 
-    def rate(self, now: float) -> float:
+    def rate(self, now: float, subtask: int) -> float:
         # A snapshot reads the meters of every subtask, so this does not add up the steps.
         self._expire(now)
-        return self._events / self._span
+        return self._events.get(subtask, 0) / self._span
 
     def _expire(self, now: float) -> None:
-        while self._steps and self._steps[0][0] <= now - self._span:
-            self._events -= self._steps.popleft()[1]
+        while self._steps and self._steps[0].began <= now - self._span:
+            for subtask, events in self._steps.popleft().events.items():
+                self._events[subtask] -= events
+
+
+def _add_counts(sums: dict[int, int], counts: Mapping[int, int]) -> None:
+    for subtask, count in counts.items():
+        sums[subtask] = sums.get(subtask, 0) + count
 
 
 def _sum(a: Any, b: Any) -> Any:
@@ -324,9 +284,7 @@ def _sum(a: Any, b: Any) -> Any:
         return MeterValue(a.count + b.count, a.rate + b.rate)
     if not isinstance(a, DistributionValue):
         return a + b
-    if not a.count or not b.count:
-        return a if a.count else b
-    return DistributionValue(a.count + b.count, a.sum + b.sum, min(a.min, b.min), max(a.max, b.max))
+    return combined(a, b)
 
 
 def _joined(cells: dict[int, Any]) -> Any:
@@ -334,9 +292,9 @@ def _joined(cells: dict[int, Any]) -> Any:
     return reduce(_sum, cells.values())
 
 
-def _copied(cells: _BySubtask) -> _BySubtask:
+def _copied(cells: BySubtask) -> BySubtask:
     return {key: dict(values) for key, values in cells.items()}
 
 
-def _full(key: _Key) -> str:
+def _full(key: Key) -> str:
     return f"{key[0]}.{key[1]}"

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot, StateAddress
 from penstock.common.options.query import QUERYABLE_STATE
+from penstock.driver.report_totals import ReportTotals
 from penstock.errors import PenstockError, SourceLocation
 from penstock.graph.inspect import always_called, reachable_values
 from penstock.graph.logical import LogicalGraph, Node
-from penstock.runtime.report import Report
 from penstock.runtime.state_operators import QueryableStateOperator
 from penstock.runtime.windows.scopes import in_scope
 from penstock.state.descriptors import StateDescriptor
@@ -92,11 +92,11 @@ def _names(values: Iterable[Any]) -> Iterator[str]:
 def queryable_states(
     last: Manifest | None,
     snapshots: Mapping[str, OperatorSnapshot],
-    reports: Iterable[Report],
+    totals: ReportTotals,
     enabled: bool,
     locations: Mapping[str, SourceLocation | None],
 ) -> dict[str, StateAddress]:
-    """Return the queryable states of an epoch by name, from the reports of its tasks.
+    """Return the queryable states of an epoch by name, from the totals of its reports.
 
     `locations`: the user's lines by uid.
 
@@ -106,8 +106,8 @@ def queryable_states(
     Raises QueryableStateDisabled, DuplicateQueryableState.
     """
     found: dict[str, StateAddress] = {}
-    for report in reports:
-        for part in report.operators:
+    for _, operator in totals.in_order():
+        for part in operator.declared():
             for state, name in part.queryable.items():
                 address = StateAddress(uid=part.uid, state=state)
                 _check(address, name, found.setdefault(name, address), snapshots, enabled, locations)

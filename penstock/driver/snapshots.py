@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot
 from penstock.checkpoint.redistribution import add_report, stored_once
+from penstock.driver.report_totals import ReportTotals
 from penstock.graph.physical import PhysicalGraph
-from penstock.runtime.report import OperatorReport, Report
+from penstock.runtime.report import OperatorReport
+from penstock.state.shares import Shares
 
 
-def in_order(reports: Iterable[Report]) -> list[Report]:
-    """Sort reports, so that the same epoch always produces the same manifest."""
-    return sorted(reports, key=lambda report: (report.chain, report.subtask))
+def records_by_source(graph: PhysicalGraph, totals: ReportTotals) -> dict[str, int]:
+    """Return the records of an epoch, by source."""
+    return {
+        chain.source_uid: totals.records_in[chain.id]
+        for chain in graph.sources()
+        if chain.source_uid is not None and chain.id in totals.records_in
+    }
 
 
-def records_since(last: Manifest | None, graph: PhysicalGraph, reports: Iterable[Report]) -> dict[str, int]:
+def records_since(last: Manifest | None, graph: PhysicalGraph, totals: ReportTotals) -> dict[str, int]:
     """Return the total records of each source, including this epoch."""
     records = {} if last is None else dict(last.records)
-    for report in reports:
-        uid = graph.chains[report.chain].source_uid
-        if uid is not None:
-            records[uid] = records.get(uid, 0) + report.records_in
+    for uid, count in records_by_source(graph, totals).items():
+        records[uid] = records.get(uid, 0) + count
     return records
-
-
-def add_deltas(since_base: dict[str, dict[int, int]], reports: Iterable[Report]) -> None:
-    """Add the bytes of new deltas by operator and block; a delta over several blocks is split evenly."""
-    for report in reports:
-        for part in report.operators:
-            for delta in part.deltas:
-                since = since_base.setdefault(part.uid, {})
-                for block in delta.blocks:
-                    since[block] = since.get(block, 0) + -(-delta.size // len(delta.blocks))
 
 
 def operator_snapshots(
@@ -42,41 +36,36 @@ def operator_snapshots(
     graph: PhysicalGraph,
     names: Mapping[str, str],
     key_type_of: Callable[[str], str],
-    reports: Iterable[Report],
+    totals: ReportTotals,
 ) -> dict[str, OperatorSnapshot]:
-    """Return the snapshots of operators with state, by uid. `names` maps uids to names; `reports` are sorted."""
+    """Return the snapshots of operators with state, by uid. The same epoch always produces the same manifest.
+
+    `names` maps uids to names; `totals` are those of the epoch's reports.
+    """
     snapshots: dict[str, OperatorSnapshot] = {}
-    for report in reports:
-        chain = graph.chains[report.chain]
-        for part in report.operators:
-            if not (part.states or part.deltas or part.operator_state or part.timers):
-                continue
-            snapshot = snapshots.get(part.uid)
-            if snapshot is None:
-                snapshot = snapshots[part.uid] = OperatorSnapshot(
-                    name=names[part.uid],
-                    parallelism=chain.parallelism,
-                    max_parallelism=chain.max_parallelism,
-                    states={},
-                    deltas=[],
-                    operator_state={},
-                    timers={},
-                    ttl={},
-                    migrations={},
-                    key_type=key_type_of(part.uid),
-                )
-            _add_states(snapshot, part, None if last is None else last.operators.get(part.uid))
-            snapshot.deltas.extend(part.deltas)
-            add_report(snapshot.operator_state, part.operator_state, report.subtask, chain.parallelism)
-            for kind, least in part.timers.items():
-                first = snapshot.timers.setdefault(kind, {})
-                for block, time in least.items():
-                    # Two subtasks can share a block.
-                    first[block] = min(time, first.get(block, time))
-    return {
-        uid: msgspec.structs.replace(snapshot, operator_state=stored_once(snapshot.operator_state))
-        for uid, snapshot in snapshots.items()
-    }
+    for uid, operator in totals.in_order():
+        declared = operator.declared()
+        if not declared:
+            continue
+        chain = graph.chains[operator.chain]
+        snapshot = OperatorSnapshot(
+            name=names[uid],
+            parallelism=chain.parallelism,
+            max_parallelism=chain.max_parallelism,
+            states={},
+            deltas=list(operator.in_order()),
+            timers=totals.timers_of(uid),
+            ttl={},
+            migrations={},
+            key_type=key_type_of(uid),
+        )
+        for part in declared:
+            _add_states(snapshot, part, None if last is None else last.operators.get(uid))
+        shares: dict[str, Shares] = {}
+        for subtask in sorted(operator.shares):
+            add_report(shares, operator.shares[subtask], subtask, chain.parallelism)
+        snapshots[uid] = msgspec.structs.replace(snapshot, operator_state=stored_once(shares))
+    return snapshots
 
 
 def _add_states(snapshot: OperatorSnapshot, part: OperatorReport, before: OperatorSnapshot | None) -> None:

@@ -11,13 +11,13 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.checkpoint.manifest import Manifest
-from penstock.driver.checkpoint_tasks import completed_tasks, reported_bytes, unfinished_tasks
+from penstock.driver.checkpoint_tasks import completed_tasks, unfinished_tasks
 from penstock.driver.clock import DriverClocks
 from penstock.driver.coordinator import Abort, CheckpointAttempt, CheckpointStatus
+from penstock.driver.epoch_metrics import TaskSummary
 from penstock.driver.job_snapshot import TaskCheckpoint
+from penstock.driver.report_totals import ReportTotals
 from penstock.graph.physical import PhysicalGraph
-from penstock.runtime.metrics import TaskMetrics
-from penstock.runtime.report import Report
 
 _REMEMBERED = 100
 _DETAILED = 10
@@ -126,22 +126,22 @@ class CheckpointLog:
             failure=abort.reason,
             triggered_at=triggered_at,
             duration_ms=duration_ms,
-            delta_bytes=sum(map(reported_bytes, abort.reports)),
-            tasks=unfinished_tasks(graph, self._parallelism, abort.reports, acknowledged, triggered_at),
+            delta_bytes=abort.totals.state_bytes,
+            tasks=unfinished_tasks(graph, self._parallelism, abort.totals, acknowledged, triggered_at),
         )
         self.recent.append(self.latest_failed)
 
     def in_progress(self, current: CheckpointAttempt, graph: PhysicalGraph) -> CheckpointStatistics:
         """Describe a checkpoint that some tasks have acknowledged so far. Can be called from any thread."""
         age = max(0, self._clocks.ticks() - current.triggered_at)
-        triggered_at, reports = self._clocks.now_ms() - age, list(current.reports)
+        triggered_at, acknowledged = self._clocks.now_ms() - age, current.acknowledged_after()
         return CheckpointStatistics(
             id=current.epoch,
             status=CheckpointStatus.TRIGGERED.value,
             triggered_at=triggered_at,
             duration_ms=age,
-            delta_bytes=sum(map(reported_bytes, reports)),
-            tasks=unfinished_tasks(graph, self._parallelism, reports, current.acknowledged_after(), triggered_at),
+            delta_bytes=current.totals.state_bytes,
+            tasks=unfinished_tasks(graph, self._parallelism, current.totals, acknowledged, triggered_at),
         )
 
     @contextmanager
@@ -187,33 +187,39 @@ class CheckpointLog:
         self,
         manifest: Manifest,
         graph: PhysicalGraph,
-        reports: Sequence[Report],
-        measured: Sequence[TaskMetrics],
+        totals: ReportTotals,
+        arrived: Mapping[int, Sequence[TaskSummary]],
         names: dict[str, str],
         triggered_at: int,
         duration_ms: int,
         publish_ms: int,
-    ) -> None:
+    ) -> int:
+        """Add a checkpoint, and return the bytes of all keyed state."""
         self.completed += 1
-        acknowledged = {(each.chain, each.subtask): each.acknowledged_at for each in measured}
-        subtasks: dict[str, list[SubtaskAcknowledgement]] = {}
-        for report in sorted(reports, key=lambda report: (report.chain, report.subtask)):
-            at = acknowledged.get((report.chain, report.subtask))
-            for part in report.operators:
-                subtasks.setdefault(part.uid, []).append(
-                    SubtaskAcknowledgement(
-                        subtask=report.subtask,
-                        delta_bytes=sum(delta.size for delta in part.deltas),
-                        delta_entries=sum(delta.entries for delta in part.deltas),
-                        # Two clocks are involved, and either might have jumped.
-                        acknowledged_ms=None if at is None else min(max(0, at - triggered_at), duration_ms),
-                    )
+        # Once: it takes a visit to all bases.
+        keyed = {uid: manifest.state_bytes(uid) for uid in manifest.keyed()}
+        # Two clocks are involved, and either might have jumped.
+        after_ms = {
+            chain: {task.subtask: min(max(0, task.acknowledged_at - triggered_at), duration_ms) for task in tasks}
+            for chain, tasks in arrived.items()
+        }
+        subtasks = {
+            uid: [
+                SubtaskAcknowledgement(
+                    subtask=part.subtask,
+                    delta_bytes=part.bytes,
+                    delta_entries=part.entries,
+                    acknowledged_ms=after_ms.get(operator.chain, {}).get(part.subtask),
                 )
+                for part in sorted(operator.parts, key=lambda part: part.subtask)
+            ]
+            for uid, operator in totals.operators.items()
+        }
         operators = [
             OperatorCheckpoint(
                 uid=uid,
                 name=names[uid],
-                state_bytes=manifest.state_bytes(uid),
+                state_bytes=keyed.get(uid, 0),
                 delta_bytes=sum(each.delta_bytes for each in acknowledgements),
                 subtasks=acknowledgements,
             )
@@ -224,15 +230,18 @@ class CheckpointLog:
             status=CheckpointStatus.COMPLETED.value,
             triggered_at=triggered_at,
             duration_ms=duration_ms,
-            delta_bytes=sum(map(reported_bytes, reports)),
-            state_bytes=_state_bytes(manifest),
+            delta_bytes=totals.state_bytes,
+            state_bytes=sum(keyed.values()) + manifest.operator_state_bytes(),
             operators=operators,
-            tasks=completed_tasks(graph, self._parallelism, manifest, reports, measured, triggered_at, duration_ms),
+            tasks=completed_tasks(
+                graph, self._parallelism, manifest, totals.by_task, arrived, triggered_at, duration_ms
+            ),
             publish_ms=publish_ms,
         )
         self.recent.append(self.latest_completed)
         if len(self.recent) > _DETAILED:
             self.recent[-_DETAILED - 1] = _without_subtasks(self.recent[-_DETAILED - 1])
+        return sum(keyed.values())
 
     def add_commit(self, checkpoint: int, commit_ms: int) -> None:
         """Add how long the epoch of the newest checkpoint waited for its sinks."""

@@ -12,19 +12,19 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from penstock.driver.epoch_metrics import TaskSummary
 from penstock.driver.epoch_steps import MeasuredEpoch
 from penstock.driver.job_snapshot import EpochSnapshot, ExecutorSnapshot, HeaviestKey, SubtaskSnapshot
 from penstock.driver.vertices import first_uid, parallelism_of, subtask_of
 from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.key_sample import HeavyKey
-from penstock.runtime.metrics import BACK_PRESSURE, NOWHERE, Number, TaskMetrics, WorkerPlace
+from penstock.runtime.metrics import BACK_PRESSURE, NOWHERE, Number, WorkerPlace
 from penstock.runtime.plan import Chain
-from penstock.runtime.report import Report
 from penstock.runtime.watermarks import LEAST
 from penstock.state.keys import decode_key
 
@@ -34,7 +34,6 @@ _WORKER_EPOCHS = 20
 """After this many epochs without a task, a worker no longer counts."""
 _KEY_SHOWN = 60
 """Characters of a key that a snapshot names."""
-_NO_RATES = (0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(slots=True)
@@ -51,11 +50,11 @@ class _Cell:
     backpressured_ms: float = 0.0
     busy: float = 0.0
     backpressured: float = 0.0
-    rates: tuple[float, float, float, float] = _NO_RATES
+    work: TaskSummary | None = None
+    """The work in the last epoch."""
     watermark: int | None = None
-    heavy_keys: list[HeavyKey] = field(default_factory=list)
 
-    def count(self, work: _Work, cycle_ms: float, busy: float, pressure: float) -> None:
+    def count(self, work: TaskSummary, cycle_ms: float, busy: float, pressure: float) -> None:
         self.records_in += work.records_in
         self.records_out += work.records_out
         self.bytes_in += work.bytes_in
@@ -64,10 +63,11 @@ class _Cell:
         self.backpressured_ms += pressure * cycle_ms
         self.idle_ms += max(0.0, 1 - busy - pressure) * cycle_ms
 
-    def snapshot(self, state: str) -> SubtaskSnapshot:
-        """Return the subtask in this state. Only a running one has rates."""
+    def snapshot(self, state: str, cycle_ms: float) -> SubtaskSnapshot:
+        """Return the subtask in this state. Only a running one has rates: those of the last cycle."""
         runs = state == "RUNNING"
-        records_in_rate, records_out_rate, bytes_in_rate, bytes_out_rate = self.rates if runs else _NO_RATES
+        work = self.work if runs and self.work is not None else _NO_WORK
+        per_second = 1000 / cycle_ms if cycle_ms > 0 else 0.0
         return SubtaskSnapshot(
             state=state,
             host=self.place.host,
@@ -81,53 +81,50 @@ class _Cell:
             backpressured_ms=self.backpressured_ms,
             busy=self.busy if runs else 0.0,
             backpressured=self.backpressured if runs else 0.0,
-            records_in_rate=records_in_rate,
-            records_out_rate=records_out_rate,
-            bytes_in_rate=bytes_in_rate,
-            bytes_out_rate=bytes_out_rate,
+            records_in_rate=work.records_in * per_second,
+            records_out_rate=work.records_out * per_second,
+            bytes_in_rate=work.bytes_in * per_second,
+            bytes_out_rate=work.bytes_out * per_second,
             watermark=self.watermark,
-            heaviest=[_shown(each) for each in self.heavy_keys] if runs else [],
+            heaviest=[_shown(each) for each in work.heavy_keys],
         )
 
 
-@dataclass(slots=True)
-class _Work:
-    """The work of one subtask in one epoch."""
-
-    busy_ms: float = 0.0
-    records_in: int = 0
-    records_out: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    place: WorkerPlace = NOWHERE
-    heavy_keys: list[HeavyKey] = field(default_factory=list)
-
-    def add(self, task: TaskMetrics) -> None:
-        self.busy_ms += task.busy_ms
-        self.records_in += task.records_in
-        self.records_out += sum(sent.records for sent in task.sent)
-        self.bytes_in += task.bytes_in
-        self.bytes_out += sum(sent.bytes for sent in task.sent)
-        self.place = task.place
-        self.heavy_keys = task.heavy_keys
-
-    def rates(self, cycle_ms: float) -> tuple[float, float, float, float]:
-        per_second = 1000 / cycle_ms if cycle_ms > 0 else 0.0
-        return (
-            self.records_in * per_second,
-            self.records_out * per_second,
-            self.bytes_in * per_second,
-            self.bytes_out * per_second,
-        )
+_NO_WORK = TaskSummary(
+    subtask=0,
+    started_at=0,
+    acknowledged_at=0,
+    snapshot_ms=0.0,
+    busy_ms=0.0,
+    records_in=0,
+    records_out=0,
+    bytes_in=0,
+    bytes_out=0,
+    place=NOWHERE,
+    heavy_keys=[],
+    align_ms=0,
+    upload_ms=0,
+)
 
 
-_NO_WORK = _Work()
+def _both(one: TaskSummary, other: TaskSummary) -> TaskSummary:
+    """Return the work of two tasks of a source that count for one subtask."""
+    return replace(
+        other,
+        busy_ms=one.busy_ms + other.busy_ms,
+        records_in=one.records_in + other.records_in,
+        records_out=one.records_out + other.records_out,
+        bytes_in=one.bytes_in + other.bytes_in,
+        bytes_out=one.bytes_out + other.bytes_out,
+    )
 
 
 @dataclass(slots=True)
 class _Vertex:
     cells: list[_Cell] = field(default_factory=list)
     totals: _Cell = field(default_factory=_Cell)
+    cycle_ms: float = 0.0
+    """Of the last epoch."""
 
     def resize(self, subtasks: int) -> None:
         del self.cells[subtasks:]
@@ -158,7 +155,7 @@ class VertexLog:
             for chain in graph.chains:
                 pressure = float(gauges.get((first_uid(chain), BACK_PRESSURE), 0.0))
                 self._add(chain, work[chain.id], cycle_ms, busy, pressure)
-            self._see_watermarks(graph, epoch.collected.reports)
+            self._see_watermarks(graph, epoch.collected.totals.watermarks)
             self._epochs.append(
                 EpochSnapshot(
                     number=epoch.statistics.number,
@@ -171,18 +168,16 @@ class VertexLog:
                 )
             )
 
-    def _work(self, graph: PhysicalGraph, epoch: MeasuredEpoch) -> dict[int, dict[int, _Work]]:
-        """Return the work of each subtask, by chain. A task that ran twice counts once."""
-        reported = {(report.chain, report.subtask) for report in epoch.collected.reports}
-        number = epoch.manifest.id
-        tasks = {(task.chain, task.subtask): task for task in epoch.collected.measured if task.epoch == number}
-        work: dict[int, dict[int, _Work]] = {chain.id: {} for chain in graph.chains}
-        for who, task in tasks.items():
-            if who in reported:
-                subtask = subtask_of(graph.chains[task.chain], task.subtask, self._parallelism)
-                work[task.chain].setdefault(subtask, _Work()).add(task)
-                self._see_worker(number, task.place)
-        self._forget_workers(number)
+    def _work(self, graph: PhysicalGraph, epoch: MeasuredEpoch) -> dict[int, dict[int, TaskSummary]]:
+        """Return the work of each subtask, by chain. Several tasks of a source can count for one subtask."""
+        work: dict[int, dict[int, TaskSummary]] = {chain.id: {} for chain in graph.chains}
+        for number, tasks in epoch.collected.metrics.counted.items():
+            chain, subtasks = graph.chains[number], work[number]
+            for task in tasks.values():
+                subtask = subtask_of(chain, task.subtask, self._parallelism)
+                subtasks[subtask] = _both(subtasks[subtask], task) if subtask in subtasks else task
+                self._see_worker(epoch.manifest.id, task.place)
+        self._forget_workers(epoch.manifest.id)
         return work
 
     def _see_worker(self, epoch: int, place: WorkerPlace) -> None:
@@ -211,46 +206,46 @@ class VertexLog:
             disk_free=found[-1].disk_free,
         )
 
-    def _add(self, chain: Chain, work: dict[int, _Work], cycle_ms: float, busy: float, pressure: float) -> None:
+    def _add(self, chain: Chain, work: dict[int, TaskSummary], cycle_ms: float, busy: float, pressure: float) -> None:
         vertex = self._vertices.setdefault(chain.id, _Vertex())
         vertex.resize(parallelism_of(chain, self._parallelism))
+        vertex.cycle_ms = cycle_ms
         longest = max((each.busy_ms for each in work.values()), default=0.0)
         for number, cell in enumerate(vertex.cells):
             done = work.get(number, _NO_WORK)
             share = busy * done.busy_ms / longest if longest else 0.0
             cell.backpressured, cell.busy = pressure, min(share, 1 - pressure)
-            cell.rates = done.rates(cycle_ms)
-            cell.heavy_keys = done.heavy_keys
+            cell.work = done
             if done is not _NO_WORK:
                 cell.place = done.place
             cell.count(done, cycle_ms, cell.busy, pressure)
             vertex.totals.count(done, cycle_ms, cell.busy, pressure)
 
-    def _see_watermarks(self, graph: PhysicalGraph, reports: Iterable[Report]) -> None:
+    def _see_watermarks(self, graph: PhysicalGraph, watermarks: Mapping[int, Mapping[str, Mapping[int, int]]]) -> None:
         """Take over the watermarks of an epoch. Several tasks of a source can count for one subtask."""
-        lowest: dict[tuple[int, int], int] = {}
-        for report in reports:
-            chain = graph.chains[report.chain]
-            uid = chain.operators[0].uid if chain.source_uid is None else None
-            where = chain.id, subtask_of(chain, report.subtask, self._parallelism)
-            for operator, by_split in report.watermarks.items():
-                if uid is None or operator == uid:
-                    for mark in by_split.values():
-                        lowest[where] = min(mark, lowest.get(where, mark))
-        for (number, subtask), mark in lowest.items():
-            if mark != LEAST:
-                self._vertices[number].cells[subtask].watermark = mark
+        for number, by_operator in watermarks.items():
+            chain = graph.chains[number]
+            uids = by_operator.keys() if chain.source_uid is not None else by_operator.keys() & {first_uid(chain)}
+            lowest: dict[int, int] = {}
+            for uid in uids:
+                for task, mark in by_operator[uid].items():
+                    subtask = subtask_of(chain, task, self._parallelism)
+                    lowest[subtask] = min(mark, lowest.get(subtask, mark))
+            cells = self._vertices[number].cells
+            for subtask, mark in lowest.items():
+                if mark != LEAST:
+                    cells[subtask].watermark = mark
 
     def read(self, chain: Chain, states: list[str]) -> tuple[list[SubtaskSnapshot], SubtaskSnapshot]:
         """Return the subtasks of a chain, which are in these states, and their sums."""
         with self._lock:
             vertex = self._vertices.get(chain.id, _Vertex())
-            cells = vertex.cells
+            cells, cycle_ms = vertex.cells, vertex.cycle_ms
             subtasks = [
-                (cells[number] if number < len(cells) else _Cell()).snapshot(state)
+                (cells[number] if number < len(cells) else _Cell()).snapshot(state, cycle_ms)
                 for number, state in enumerate(states)
             ]
-            return subtasks, vertex.totals.snapshot("")
+            return subtasks, vertex.totals.snapshot("", cycle_ms)
 
     def epochs(self) -> list[EpochSnapshot]:
         """Return the most recent epochs, oldest first."""
@@ -265,7 +260,7 @@ def _shown(found: HeavyKey) -> HeaviestKey:
     return HeaviestKey(group=found.group, key=text, share=found.percent / 100)
 
 
-def _stages(graph: PhysicalGraph, work: dict[int, dict[int, _Work]], slots: int) -> list[float]:
+def _stages(graph: PhysicalGraph, work: dict[int, dict[int, TaskSummary]], slots: int) -> list[float]:
     """Return how long the tasks of each level took, in milliseconds. At most `slots` of them ran concurrently."""
     stages = []
     for chains in graph.levels:

@@ -7,8 +7,8 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
@@ -202,6 +202,21 @@ class LocalStorage(Storage):
             except OSError:
                 return
             self._durable.discard(directory)
+
+    def delete_all(self, names: Iterable[str]) -> None:
+        # A sweep of a large job deletes thousands of files per folder. With pathlib, and with an attempt to remove the
+        # folder after each of them, this took twice as long.
+        folders: dict[str, list[str]] = {}
+        for name in names:
+            folder, _, file = checked(name).rpartition("/")
+            folders.setdefault(folder, []).append(file)
+        root = os.fspath(self._root)
+        for folder, files in folders.items():
+            *others, last = files
+            for file in others:
+                with suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
+                    os.unlink(f"{root}/{folder}/{file}")
+            self.delete(f"{folder}/{last}" if folder else last)
 
     def delete_below(self, directory: str) -> None:
         path = self._root / checked(directory)

@@ -8,11 +8,12 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.checkpoint.manifest import BadManifest, Manifest, OperatorSnapshot, Version, load
-from penstock.checkpoint.retention import Retention
+from penstock.checkpoint.needed_files import files_needed
 from penstock.errors import PenstockError
 from penstock.savepoint.format import METADATA, savepoint_storage
 from penstock.state.storage import MissingObject, Storage, StorageError
@@ -88,14 +89,14 @@ class Checkpoint(Snapshot):
     @classmethod
     def of(cls, storage: Storage) -> Iterator[Checkpoint]:
         """Yield the readable checkpoints of one run."""
-        retention = Retention(storage, 0)
+        stored = cache(lambda number: load(storage, number)[0])
         there = set(storage.list(""))
         for number in _numbers(storage):
             # A manifest is sometimes kept only because later ones need it, after the files it refers to were removed.
             with suppress(MissingObject, BadManifest):
                 try:
                     manifest, version = load(storage, number)
-                    readable = retention.needed(manifest) - {""} <= there
+                    readable = files_needed([manifest], number, stored) <= there
                 except MissingObject:
                     raise
                 except StorageError as error:

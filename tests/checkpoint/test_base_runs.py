@@ -39,3 +39,11 @@ def test_a_part_of_a_base_has_a_share_of_its_bytes():
         8: (16, 80),
     }
     assert [part.base.size for part in BaseRuns(handles).parts(range(2, 12))] == [20, 7, 40]
+
+
+def test_handles_that_no_newer_base_touches_are_shared() -> None:
+    handles = {first: BaseHandle(id=1, name=f"{first}", size=8, end=first + 8) for first in (0, 8, 16)}
+    after = BaseRuns(handles).replaced({8: BaseHandle(id=2, name="new", size=8, end=12)})
+    assert after[0] is handles[0]
+    assert after[16] is handles[16]
+    assert after[12] == BaseHandle(id=1, name="8", size=4, end=16)

@@ -323,7 +323,7 @@ class TestRetention:
         monkeypatch.setattr("penstock.checkpoint.housekeeping._SWEEP_EVERY", 1000)
         retention.sweep(first)
         retention.sweep(line.driver.last, listing=False)
-        assert line.storage.list("deltas/")[-1] in retention._known
+        assert line.storage.list("deltas/")[-1] in retention._needed.names()
         line.check()
 
     def test_a_sweep_keeps_files_of_the_running_epoch_and_of_a_later_driver(self, lineage):

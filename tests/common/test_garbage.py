@@ -4,7 +4,7 @@ import gc
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from penstock.common.garbage import GarbageCollector, collection_paused
 
@@ -91,3 +91,66 @@ def test_a_program_that_collects_no_garbage_stays_that_way() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_user_code_within_a_pause_is_collected_but_does_not_pay_for_the_objects_of_the_pause() -> None:
+    collections: list[int] = []
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            collections.append(info["generation"])
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(collected)
+    try:
+        with collection_paused() as pause:
+            kept = [[number] for number in range(20_000)]
+            with pause.lifted():
+                more = [[number] for number in range(thresholds[0] + 1)]
+            assert not collections, "fewer objects than the pause left"
+            with pause.lifted():
+                more += [[number] for number in range(3 * len(kept))]
+            assert collections
+            assert not gc.isenabled()
+            del kept, more
+            collections.clear()
+        assert not collections
+    finally:
+        gc.callbacks.remove(collected)
+    assert gc.isenabled()
+    assert gc.get_threshold() == thresholds
+
+
+def test_pauses_of_two_drivers_that_overlap_leave_the_collector_as_it_was() -> None:
+    thresholds = gc.get_threshold()
+    with ExitStack() as first, ExitStack() as second:
+        one = first.enter_context(collection_paused())
+        other = second.enter_context(collection_paused())
+        with one.lifted(), other.lifted():
+            assert gc.isenabled()
+        first.close()
+        with other.lifted():
+            assert gc.isenabled()
+    assert gc.isenabled()
+
+    one_lifted, other_lifted = ExitStack(), ExitStack()
+    with collection_paused() as one:
+        kept = [[number] for number in range(5000)]
+        one_lifted.enter_context(one.lifted())
+        with collection_paused() as other:
+            other_lifted.enter_context(other.lifted())
+            one_lifted.close()
+            other_lifted.close()
+            del kept
+    assert gc.isenabled()
+    assert gc.get_threshold() == thresholds
+
+
+def test_thresholds_that_user_code_sets_within_a_pause_stay() -> None:
+    thresholds = gc.get_threshold()
+    try:
+        with collection_paused() as pause, pause.lifted():
+            gc.set_threshold(123, 4, 5)
+        assert gc.get_threshold() == (123, 4, 5)
+    finally:
+        gc.set_threshold(*thresholds)

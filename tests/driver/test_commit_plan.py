@@ -6,6 +6,7 @@ from epoch_jobs import CommitLog
 from penstock.checkpoint.manifest import Committable
 from penstock.checkpoint.wal import WriteAheadLog
 from penstock.driver.committing import Committer
+from penstock.driver.report_totals import totals_of
 from penstock.runtime.report import OperatorReport, Report
 from penstock.state.driver_storage import DriverStorage
 
@@ -26,7 +27,7 @@ SINKS = {
 
 def plan(at_least_once):
     committer = Committer(SINKS, "lineage", WriteAheadLog(DriverStorage()), at_least_once)
-    return committer.plan([report(1), report(0)])
+    return committer.plan(totals_of([report(1), report(0)]).committables())
 
 
 def report(subtask):

@@ -24,6 +24,7 @@ from penstock.driver.instructions import JobFailure, JobTraits
 from penstock.driver.job_observer import JobFacts, JobObserver
 from penstock.driver.job_snapshot import ExceptionSnapshot, ExecutorSnapshot, JobSnapshot
 from penstock.driver.life_cycle import LifeCycle, Phase
+from penstock.driver.report_totals import ReportTotals
 from penstock.driver.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, describe_strategy
 from penstock.driver.vertices import subtask_of, vertex_id
 from penstock.graph.physical import PhysicalGraph
@@ -88,7 +89,7 @@ def test_state_of_subtasks_adds_up_to_the_state_of_the_operator(sizes, bases, de
     }
     stored = manifest({"op0": based}, {"op0": {n: deltas[n % 16] for n in blocks.numbers}}, {"op0": blocks})
     graph = PhysicalGraph(chains=[chain(0, 1, parallelism, most)], edges=[], levels=[[], [0]])
-    (task,) = completed_tasks(graph, 1, stored, [], [], 0, 0)
+    (task,) = completed_tasks(graph, 1, stored, {}, {}, 0, 0)
     assert task.state_bytes == stored.state_bytes("op0")
     assert task.state.min >= 0
     assert (task.subtasks, task.acknowledged) == (parallelism, parallelism)
@@ -107,14 +108,14 @@ def test_a_source_has_a_fixed_parallelism_however_many_tasks_read_it():
     source = chain(0, 0, 0)
     assert [subtask_of(source, task, 3) for task in range(7)] == [0, 1, 2, 0, 1, 2, 0]
     graph = PhysicalGraph(chains=[source, chain(1, 1, 2)], edges=[], levels=[[0], [1]])
-    tasks = unfinished_tasks(graph, 3, [], {(0, 5): 7, (1, 1): 9}, 1000)
+    tasks = unfinished_tasks(graph, 3, ReportTotals(), {(0, 5): 7, (1, 1): 9}, 1000)
     assert [(task.subtasks, task.missing) for task in tasks] == [(3, []), (2, [0])]
     assert [(task.latest_ack_ms, task.duration_ms) for task in tasks] == [(1007, 7), (1009, 9)]
 
 
 def test_a_vertex_that_has_not_acknowledged_has_no_time_of_its_last_acknowledgement():
     graph = PhysicalGraph(chains=[chain(0, 0, 0), chain(1, 1, 2)], edges=[], levels=[[0], [1]])
-    tasks = unfinished_tasks(graph, 3, [], {(0, 0): 7}, 1000)
+    tasks = unfinished_tasks(graph, 3, ReportTotals(), {(0, 0): 7}, 1000)
     assert [(task.latest_ack_ms, task.duration_ms) for task in tasks] == [(1007, 7), (-1, 0)]
 
 

@@ -56,11 +56,12 @@ def run(directory: str, phases: list[tuple[int, int]], kill_after: int, epochs: 
     completed = JobObserver.completed
 
     def observe(self: JobObserver, driver: EpochDriver, epoch: MeasuredEpoch) -> None:
-        """Note the executor of each subtask, before the observer adds up the metrics."""
+        """Note the executor of each subtask."""
         places = {
-            f"{each.chain}/{each.subtask}": each.place.executor
-            for each in epoch.collected.measured
-            if driver.graph.chains[each.chain].level > 0
+            f"{chain}/{subtask}": task.place.executor
+            for chain, tasks in epoch.collected.metrics.counted.items()
+            for subtask, task in tasks.items()
+            if driver.graph.chains[chain].level > 0
         }
         seen.append({"places": places, "alive": executors(), "changed": changed(driver.storage, epoch)})
         completed(self, driver, epoch)

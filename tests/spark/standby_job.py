@@ -59,10 +59,10 @@ def run(directory: str, rescale_after: int, kill_after: int, epochs: int) -> Non
     def observe(self: JobObserver, driver: EpochDriver, epoch: MeasuredEpoch) -> None:
         """Note the executor of each subtask."""
         places: dict[str, str] = {}
-        for each in epoch.collected.measured:
-            chain = driver.graph.chains[each.chain]
+        for chain in driver.graph.chains:
             if chain.level > 0:
-                places[f"{chain.operators[0].uid}/{each.subtask}"] = each.place.executor
+                for subtask, task in epoch.collected.metrics.counted.get(chain.id, {}).items():
+                    places[f"{chain.operators[0].uid}/{subtask}"] = task.place.executor
         said["places"][epoch.manifest.id] = places
         completed(self, driver, epoch)
 

@@ -5,6 +5,7 @@ import pytest
 from penstock.common import WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.event_time import moved_backwards, times_after
+from penstock.driver.report_totals import totals_of
 from penstock.graph.builder import build
 from penstock.runtime.assigning import TimestampsOperator
 from penstock.runtime.event_time import ChannelTime, OperatorTime
@@ -87,6 +88,6 @@ def test_the_driver_never_writes_a_smaller_watermark():
         operators=[],
         watermarks={uid: {"": 50} for uid in uids},
     )
-    after = times_after(before, graph, [report], 1)
+    after = times_after(before, graph, totals_of([report]), 1)
     assert [after[uid].subtasks for uid in uids] == [[100]] * len(uids)
     assert list(moved_backwards(before, after)) == []
