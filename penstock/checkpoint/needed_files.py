@@ -37,7 +37,7 @@ def files_needed(kept: list[Manifest], last: int, manifest: Callable[[int], Mani
             where = uid, passed.blocks[uid]
             if where not in based:
                 based[where] = _based(oldest.bases.get(uid, {}), where[1], where[1].numbers)
-            files.update(delta.name for delta in deltas if _open_block(delta, based[where], number) != _NONE)
+            files.update(delta.name for delta in deltas if _open_block(delta.blocks, based[where], number) != _NONE)
     files.discard("")
     return files
 
@@ -70,7 +70,7 @@ class NeededFiles:
         self._numbers.add(manifest.id)
         return [manifest_name(manifest.id), *self._deltas.add(manifest), *self._bases.add(manifest)]
 
-    def keep(self, kept: list[Manifest]) -> set[str]:
+    def keep(self, kept: list[Manifest]) -> list[str]:
         """Retain these checkpoints only, in ascending order. Return the files that are not needed any more."""
         oldest = kept[0]
         if oldest.id > self.oldest:
@@ -80,7 +80,7 @@ class NeededFiles:
         needed = self._manifests()
         passed = self._numbers - needed
         self._numbers = needed
-        return {*dropped, *map(manifest_name, passed)}
+        return [*dropped, *map(manifest_name, sorted(passed))]
 
     def names(self) -> set[str]:
         """Return all files."""
@@ -95,7 +95,8 @@ class _File(msgspec.Struct, frozen=True, gc=False):
     """A delta file of one operator in one manifest."""
 
     number: int
-    delta: DeltaHandle
+    name: str
+    blocks: list[int]
 
 
 class _Deltas:
@@ -113,6 +114,9 @@ class _Deltas:
         self._based: dict[tuple[str, Blocks], list[int]] = {}
         self._waiting: dict[tuple[str, Blocks], dict[int, list[_File]]] = {}
         """Files by the block that they wait for."""
+        self._blocks: dict[tuple[str, Blocks], dict[int, list[int]]] = {}
+        """The newest list of blocks that begins with each block, which equal ones share: most subtasks change the same
+        blocks in every epoch."""
 
     def add(self, manifest: Manifest) -> list[str]:
         """Add the next manifest, and return the names of its files."""
@@ -121,19 +125,25 @@ class _Deltas:
             where = uid, manifest.blocks[uid]
             if where not in self._based:
                 self._based[where] = _based(self._oldest.bases.get(uid, {}), where[1], where[1].numbers)
-                self._waiting[where] = {}
+                self._waiting[where], self._blocks[where] = {}, {}
             based, waiting, number = self._based[where], self._waiting[where], manifest.id
+            shared = self._blocks[where]
             for delta in deltas:
                 if delta.name in added:
                     self._repeated[delta.name] = self._repeated.get(delta.name, 1) + 1
                 added.add(delta.name)
+                blocks = shared.get(delta.blocks[0]) if delta.blocks else None
+                if blocks != delta.blocks:
+                    blocks = delta.blocks
+                    if blocks:
+                        shared[blocks[0]] = blocks
                 # Without an open block, the next call of `drop_older` drops it.
-                waiting.setdefault(_open_block(delta, based, number), []).append(_File(number, delta))
+                waiting.setdefault(_open_block(blocks, based, number), []).append(_File(number, delta.name, blocks))
         return [*added]
 
     def names(self) -> set[str]:
         """Return the names of the files."""
-        return {file.delta.name for waiting in self._waiting.values() for files in waiting.values() for file in files}
+        return {file.name for waiting in self._waiting.values() for files in waiting.values() for file in files}
 
     def drop_older(self, oldest: Manifest) -> list[str]:
         """Make this the oldest retained checkpoint, and return the names of the files that it does not need."""
@@ -147,11 +157,11 @@ class _Deltas:
                 based[block] = checkpoint
             for block in (*changed, _NONE):
                 for file in waiting.pop(block, ()):
-                    other = _open_block(file.delta, based, file.number)
+                    other = _open_block(file.blocks, based, file.number)
                     if other != _NONE:
                         waiting.setdefault(other, []).append(file)
-                    elif self._drop(file.delta.name):
-                        dropped.append(file.delta.name)
+                    elif self._drop(file.name):
+                        dropped.append(file.name)
         return dropped
 
     def _drop(self, name: str) -> bool:
@@ -173,9 +183,9 @@ def _files_in(manifest: Manifest) -> Iterator[tuple[str, list[DeltaHandle]]]:
             yield uid, deltas
 
 
-def _open_block(delta: DeltaHandle, based: list[int], number: int) -> int:
-    """Return a block of the delta of this manifest whose base is older, or `_NONE`."""
-    for block in delta.blocks:
+def _open_block(blocks: list[int], based: list[int], number: int) -> int:
+    """Return one of the blocks of a delta of this manifest whose base is older, or `_NONE`."""
+    for block in blocks:
         if based[block] < number:
             return block
     return _NONE

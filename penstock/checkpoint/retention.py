@@ -82,22 +82,27 @@ class Retention:
             self._needed = self._from_scratch(kept[0], newest)
             self._needed.keep(kept)
             names = self._needed.names()
-            self._unneeded, self._missing = known - names, names - known
+            unneeded, self._missing = sorted(known - names), names - known
         else:
             assert self._unneeded is not None
-            self._unneeded |= self._needed.keep(kept)
+            unneeded = [*sorted(self._unneeded), *self._needed.keep(kept)]
             if listed is not None:
-                self._unneeded = listed - self._needed.names()
-        gone = sorted(name for name in self._unneeded if self._is_garbage(name, last, reading))
+                unneeded = sorted(listed - self._needed.names())
+        # Nearly all of them go, and a set of them would not fit into the caches of a processor.
+        gone = list[str]()
+        self._unneeded = set()
+        for name in unneeded:
+            if self._is_garbage(name, last, reading):
+                gone.append(name)
+            else:
+                self._unneeded.add(name)
         # Keep those of the last checkpoint: a driver that recovers from it commits them again.
         for folder in (WAL, FORMER_WAL):
             gone += [name for name in self._storage.list(folder) if _epoch(name) < last.id]
-        for name in gone:
-            if name.startswith(_MANIFESTS):
-                # In ascending order, and before other files: see `fencing`.
-                self._storage.delete(name)
+        # In ascending order, and before other files: see `fencing`.
+        for name in sorted(name for name in gone if name.startswith(_MANIFESTS)):
+            self._storage.delete(name)
         self._storage.delete_all(name for name in gone if not name.startswith(_MANIFESTS))
-        self._unneeded.difference_update(gone)
         stay = {*numbers}
         self._manifests = {each.id: each for each in self._manifests.values() if each.id in stay or each.id > last.id}
         return gone
@@ -117,8 +122,10 @@ class Retention:
         if self._needed is None or self._unneeded is None:
             return
         for number in range(self._needed.newest + 1, newest + 1):
-            # A listing might have found its files before.
-            self._unneeded.difference_update(self._needed.add(self._manifest(number)))
+            added = self._needed.add(self._manifest(number))
+            if self._unneeded:
+                # A listing might have found its files before.
+                self._unneeded.difference_update(added)
 
     def _from_scratch(self, oldest: Manifest, newest: int) -> NeededFiles:
         """Read all manifests that walks from a checkpoint pass, and those since."""
