@@ -75,7 +75,7 @@ _NO_KEYS: list[HeavyKey] = []
 
 
 class MetricKeys:
-    """The metrics that every task of a chain has."""
+    """The metrics that every task of a chain has, and the numbers of all tasks."""
 
     def __init__(self, graph: PhysicalGraph) -> None:
         chains = graph.chains
@@ -97,6 +97,15 @@ class MetricKeys:
                 for scope in ("", f"{EDGE_GROUP}.{receiver}.")
                 for name in (RECORDS_OUT, BUFFERS_OUT, BYTES_OUT)
             ]
+        self._numbers: dict[int, int] = {}
+
+    def number(self, subtask: int) -> int:
+        """Return the number of a subtask, always as the same object.
+
+        It is a key in dozens of dictionaries. They find their own object by its address; an equal one that arrived in
+        another report lies elsewhere in memory, and comparing the two would fetch both.
+        """
+        return self._numbers.setdefault(subtask, subtask)
 
 
 class EpochMetrics:
@@ -121,8 +130,9 @@ class EpochMetrics:
 
     def add(self, task: TaskMetrics) -> None:
         """Count a task."""
+        subtask = self._keys.number(task.subtask)
         summary = TaskSummary(
-            subtask=task.subtask,
+            subtask=subtask,
             started_at=task.started_at,
             acknowledged_at=task.acknowledged_at,
             snapshot_ms=task.snapshot_ms,
@@ -140,11 +150,11 @@ class EpochMetrics:
         if task.epoch != self.epoch:
             return
         counted = self.counted.setdefault(task.chain, {})
-        if task.subtask in counted:
-            self._forget(task.chain, task.subtask)
-        counted[task.subtask] = summary
-        self._add_sent(task)
-        self._add_registered(task)
+        if subtask in counted:
+            self._forget(task.chain, subtask)
+        counted[subtask] = summary
+        self._add_sent(task, subtask)
+        self._add_registered(task, subtask)
 
     def keep(self, reported: Mapping[int, Container[int]]) -> None:
         """Let only these tasks count, by chain."""
@@ -161,8 +171,8 @@ class EpochMetrics:
                 if uid in uids:
                     by_subtask.pop(subtask, None)
 
-    def _add_sent(self, task: TaskMetrics) -> None:
-        subtask, counters, keys = task.subtask, self.counters, self._keys
+    def _add_sent(self, task: TaskMetrics, subtask: int) -> None:
+        counters, keys = self.counters, self._keys
         key = keys.records_in[task.chain]
         counters.setdefault(key, {})[subtask] = task.records_in
         if task.dead_letters:
@@ -173,25 +183,26 @@ class EpochMetrics:
                 (sent.records, sent.buffers, sent.bytes, sent.records, sent.buffers, sent.bytes),
                 strict=True,
             ):
-                cells = counters.setdefault(key, {})
-                cells[subtask] = cells.get(subtask, 0) + count
+                _add(counters.setdefault(key, {}), subtask, count)
 
-    def _add_registered(self, task: TaskMetrics) -> None:
-        subtask = task.subtask
+    def _add_registered(self, task: TaskMetrics, subtask: int) -> None:
         for operator in task.operators:
             uid = operator.uid
             for name, count in operator.counters.items():
-                cells = self.counters.setdefault((uid, name), {})
-                cells[subtask] = cells.get(subtask, 0) + count
+                _add(self.counters.setdefault((uid, name), {}), subtask, count)
             for name, value in operator.gauges.items():
                 self.gauges.setdefault((uid, name), {})[subtask] = value
             for name, (events, span) in operator.meters.items():
                 key = uid, name
-                cells = self.meters.setdefault(key, {})
-                cells[subtask] = cells.get(subtask, 0) + events
+                _add(self.meters.setdefault(key, {}), subtask, events)
                 self.spans.setdefault(key, {})[subtask] = span
             for name, (number, total, least, most) in operator.distributions.items():
                 bounds = (least, most) if number else (None, None)
                 found = DistributionValue(number, total, *bounds)
                 cells = self.distributions.setdefault((uid, name), {})
                 cells[subtask] = combined(cells[subtask], found) if subtask in cells else found
+
+
+def _add(cells: dict[int, Any], subtask: int, count: int) -> None:
+    """Add a count. The first one is kept as the object that it is: several metrics of a task share it."""
+    cells[subtask] = cells[subtask] + count if subtask in cells else count
