@@ -114,9 +114,9 @@ class _Deltas:
         self._based: dict[tuple[str, Blocks], list[int]] = {}
         self._waiting: dict[tuple[str, Blocks], dict[int, list[_File]]] = {}
         """Files by the block that they wait for."""
-        self._blocks: dict[tuple[str, Blocks], dict[int, list[int]]] = {}
-        """The newest list of blocks that begins with each block, which equal ones share: most subtasks change the same
-        blocks in every epoch."""
+        self._shared: dict[int, list[int]] = {}
+        """The newest list of blocks that begins with each block, instead of each list that is equal: most subtasks
+        change the same blocks in every epoch."""
 
     def add(self, manifest: Manifest) -> list[str]:
         """Add the next manifest, and return the names of its files."""
@@ -125,18 +125,13 @@ class _Deltas:
             where = uid, manifest.blocks[uid]
             if where not in self._based:
                 self._based[where] = _based(self._oldest.bases.get(uid, {}), where[1], where[1].numbers)
-                self._waiting[where], self._blocks[where] = {}, {}
+                self._waiting[where] = {}
             based, waiting, number = self._based[where], self._waiting[where], manifest.id
-            shared = self._blocks[where]
             for delta in deltas:
                 if delta.name in added:
                     self._repeated[delta.name] = self._repeated.get(delta.name, 1) + 1
                 added.add(delta.name)
-                blocks = shared.get(delta.blocks[0]) if delta.blocks else None
-                if blocks != delta.blocks:
-                    blocks = delta.blocks
-                    if blocks:
-                        shared[blocks[0]] = blocks
+                blocks = self._same(delta.blocks)
                 # Without an open block, the next call of `drop_older` drops it.
                 waiting.setdefault(_open_block(blocks, based, number), []).append(_File(number, delta.name, blocks))
         return [*added]
@@ -163,6 +158,15 @@ class _Deltas:
                     elif self._drop(file.name):
                         dropped.append(file.name)
         return dropped
+
+    def _same(self, blocks: list[int]) -> list[int]:
+        """Return an equal list that other files have, or this one."""
+        if not blocks:
+            return blocks
+        found = self._shared.setdefault(blocks[0], blocks)
+        if found != blocks:
+            found = self._shared[blocks[0]] = blocks
+        return found
 
     def _drop(self, name: str) -> bool:
         """Return whether this was the last file of this name."""
@@ -257,4 +261,4 @@ class _Bases:
 
 def _names_in(handles: Mapping[int, BaseHandle], other: Mapping[int, BaseHandle]) -> Iterator[str]:
     """Yield the names of those that the other manifest does not have."""
-    return (handle.name for first, handle in handles.items() if handle.name and other.get(first) is not handle)
+    return (handle.name for first, handle in handles.items() if other.get(first) is not handle and handle.name)
