@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -26,8 +27,12 @@ class BaseRuns:
     """The bases of one operator, as listed in a manifest."""
 
     def __init__(self, handles: Mapping[int, BaseHandle]) -> None:
-        self._firsts = sorted(handles)
         self._handles = handles
+
+    @cached_property
+    def _firsts(self) -> list[int]:
+        # Only when needed: most visits find a base by the first key group of its block.
+        return sorted(self._handles)
 
     def parts(self, groups: range) -> list[Part]:
         """Return the parts that these key groups consist of, in ascending order. They cover all of the key groups."""
@@ -56,6 +61,9 @@ class BaseRuns:
 
     def cover(self, groups: range, checkpoint: int = 0) -> bool:
         """Return whether all of these key groups have a base as of this checkpoint or a later one."""
+        exact = self._handles.get(groups.start)
+        if exact is not None and exact.end >= groups.stop:
+            return exact.id >= checkpoint
         start, place = groups.start, bisect_right(self._firsts, groups.start) - 1
         while start < groups.stop:
             if not 0 <= place < len(self._firsts):

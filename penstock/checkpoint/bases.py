@@ -36,7 +36,7 @@ def base_folder(number: int) -> str:
     return f"bases/{number:012d}"
 
 
-class Block(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class Block(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
     """A block of an operator's state."""
 
     uid: str
