@@ -278,6 +278,8 @@ class ExecutorSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     disk_free: int = 0
     collectors: dict[str, tuple[int, int]] = {}
     """Number of collections and their total time, by name of the garbage collector."""
+    logs: dict[str, str] = {}
+    """The addresses of Spark's pages with its logs, such as `stderr`, by name; none for an executor in the driver."""
 
 
 class SlotsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
