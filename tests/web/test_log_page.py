@@ -61,8 +61,10 @@ def test_the_logs_of_executors_elsewhere_are_links_to_the_pages_of_spark():
 
 @pytest.mark.parametrize(
     "url",
-    [*("javascript:alert(1)", "data:text/html,<b>", "file:///etc/passwd", "/proxy/log", "http://", "http://["), ""]
-    + ["<script>alert(1)</script>", " javascript:alert(1)//http://a"],
+    [
+        *("javascript:alert(1)", "data:text/html,<b>", "file:///etc/passwd", "/proxy/log", "http://", "http://["),
+        *("", "<script>alert(1)</script>", " javascript:alert(1)//http://a"),
+    ],
 )
 def test_an_address_that_is_no_web_page_is_shown_as_text(url):
     links = logs_of(ExecutorSnapshot(id="0", logs={"stderr": url}))
