@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from penstock.driver.job_snapshot import CheckpointSnapshot, ExceptionSnapshot, JobSnapshot
+from penstock.driver.job_snapshot import CheckpointSnapshot, ExceptionSnapshot, ExecutorSnapshot, JobSnapshot
 from penstock.rest.views.shared import ENDED
 from penstock.web.checkpoint_timeline import timeline, timeline_legend, whole_ms
 from penstock.web.chosen_metrics import unit_of
@@ -212,6 +212,7 @@ def executors(job: JobSnapshot, watch: Watch) -> Markup:
     """Return the executors of the job."""
     head = [
         *("Executor", "Address", "Cores", "Tasks", "Python memory", "JVM heap", "JVM off-heap", "Host memory"),
+        "State in replicas",
         "Disk of replicas",
     ]
     rows: list[list[Child]] = [
@@ -224,6 +225,7 @@ def executors(job: JobSnapshot, watch: Watch) -> Markup:
             f"{size(each.heap_used)} of {size(each.heap_max)}",
             size(each.off_heap_used),
             size(each.physical_memory) if each.physical_memory else NONE,
+            _replicas(each),
             f"{size(each.disk_free)} free of {size(each.disk_total)}" if each.disk_total else NONE,
         ]
         for each in job.executors
@@ -233,8 +235,15 @@ def executors(job: JobSnapshot, watch: Watch) -> Markup:
         return join(tag("p", slots), tag("p", "Spark has reported no executors yet.", class_="quiet"))
     return join(
         tag("p", slots),
-        table(head, rows, label="Executors", numeric=frozenset(range(2, 9))),
+        table(head, rows, label="Executors", numeric=frozenset(range(2, 10))),
     )
+
+
+def _replicas(executor: ExecutorSnapshot) -> str:
+    own = f"{size(executor.block_bytes)} in {counted(executor.blocks, 'block')}" if executor.blocks else NONE
+    if not executor.standby_blocks:
+        return own
+    return f"{own}; standby: {size(executor.standby_bytes)} in {counted(executor.standby_blocks, 'block')}"
 
 
 def graph_section(job: JobSnapshot, watch: Watch) -> Markup:

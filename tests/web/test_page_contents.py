@@ -76,7 +76,7 @@ def hostile_job() -> JobSnapshot:
         **{"configuration": {HOSTILE: HOSTILE}, "parameters": {HOSTILE: HOSTILE}},
         "exceptions": [failure, msgspec.structs.replace(failure, concurrent=[failure])],
         "checkpoints": CheckpointsSnapshot(history=[made]),
-        "executors": [ExecutorSnapshot(id=HOSTILE, address=HOSTILE)],
+        "executors": [ExecutorSnapshot(id=HOSTILE, address=HOSTILE, logs={HOSTILE: HOSTILE})],
     }
     changed = with_vertex(
         job(5, **facts),
