@@ -285,6 +285,10 @@ class ExecutorSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     standby_blocks: int = 0
     """Blocks of subtasks of other executors that it follows, to take them over."""
     standby_bytes: int = 0
+    host: str = ""
+    """The name that its host has for itself; empty before the first epoch."""
+    directory: str = ""
+    """The working directory of its Python workers; empty if they run in the driver."""
     logs: dict[str, str] = {}
     """The addresses of Spark's pages with its logs, such as `stderr`, by name; none for an executor in the driver."""
 

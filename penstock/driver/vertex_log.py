@@ -193,7 +193,7 @@ class VertexLog:
                 del workers[process]
 
     def with_workers(self, executor: ExecutorSnapshot) -> ExecutorSnapshot:
-        """Add what the workers of an executor reported: memory, and the disk of the replicas."""
+        """Add what the workers of an executor reported: memory, directory, and the disk of the replicas."""
         with self._lock:
             found = [
                 place for _, place in sorted(self._workers.get(executor.id, {}).values(), key=lambda each: each[0])
@@ -207,6 +207,8 @@ class VertexLog:
             python_workers=len(found),
             disk_total=found[-1].disk_total,
             disk_free=found[-1].disk_free,
+            host=found[-1].host,
+            directory=found[-1].directory,
         )
 
     def with_state(
