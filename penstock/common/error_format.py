@@ -44,12 +44,26 @@ def short_form(error: PenstockError) -> str:
 
 
 def _shown(location: SourceLocation) -> str:
-    """Return `file:line`, as a relative path if the file is below the working directory."""
+    """Return `file:line`, as a relative path if the file is below the working directory; the cell in a notebook."""
     file = location.file
+    if cell := _cell(file):
+        return f"{cell}, line {location.line}"
     if os.path.isabs(file):
         near = os.path.relpath(file)
         file = file if near.startswith(os.pardir) else near
     return f"{file}:{location.line}"
+
+
+def _shell() -> Any:
+    """Return the IPython that runs this program, or None."""
+    ipython = sys.modules.get("IPython")
+    return None if ipython is None else ipython.get_ipython()
+
+
+def _cell(file: str) -> str:
+    """Return a cell as IPython names it, such as `Cell In[3]`, given the file that it has in a traceback."""
+    name_of = getattr(getattr(_shell(), "compile", None), "format_code_name", None)
+    return " ".join((name_of and name_of(file)) or ())
 
 
 def _source(location: SourceLocation) -> list[str]:
@@ -75,8 +89,7 @@ class ShortExceptHook:
         """Install the hook once per process, in IPython too. Has no effect in environments that bypass it (pytest)."""
         if not isinstance(sys.excepthook, cls):
             sys.excepthook = cls(sys.excepthook)
-        ipython = sys.modules.get("IPython")
-        shell = None if ipython is None else ipython.get_ipython()
+        shell = _shell()
         if shell is not None and not getattr(shell, "custom_exceptions", ()):
             shell.set_custom_exc((PenstockError,), _show_in_notebook)
 
@@ -92,6 +105,8 @@ def _show_in_notebook(
     if os.environ.get(FULL_VARIABLE) == "full" or not isinstance(error, PenstockError):
         shell.showtraceback((kind, error, trace), tb_offset=tb_offset, running_compiled_code=True)
         return None
+    while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] == "IPython":
+        trace = trace.tb_next
     lines = short_form(error.with_traceback(trace)).splitlines()
     # The kernel of a notebook sends them to its page, and the IPython of a terminal prints them.
     shell._showtraceback(kind, error, lines)

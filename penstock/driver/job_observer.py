@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from penstock.driver.checkpoint_snapshots import checkpoints_snapshot
 from penstock.driver.epoch_steps import MeasuredEpoch
 from penstock.driver.epochs import EpochDriver
 from penstock.driver.failure_log import FailureLog
+from penstock.driver.held_state import Block
 from penstock.driver.job_snapshot import (
     CheckpointFacts,
     ExceptionSnapshot,
@@ -86,9 +87,11 @@ class JobObserver:
         facts: JobFacts,
         clock: Callable[[], float] = time.time,
         executors: Callable[[], Sequence[ExecutorSnapshot]] = lambda: (),
+        followed: Callable[[], Mapping[str, Collection[Block]]] = dict,
     ) -> None:
-        """`clock` returns seconds since 1970, `executors` the executors as last reported by the engine."""
-        self._facts, self._clock, self._executors = facts, clock, executors
+        """`clock` returns seconds since 1970, `executors` the executors as last reported by the engine, and `followed`
+        the blocks of state that each of them follows as a standby."""
+        self._facts, self._clock, self._executors, self._followed = facts, clock, executors, followed
         self._lock = threading.Lock()
         self._started_ms = self._now()
         self._state = JobStatus.CREATED.name
@@ -196,7 +199,9 @@ class JobObserver:
             parameters=self._parameters,
             restart_strategy=facts.restart_strategy,
             slots=slots,
-            executors=[self._vertices.with_workers(each) for each in self._executors()],
+            executors=self._vertices.with_state(
+                [self._vertices.with_workers(each) for each in self._executors()], self._followed()
+            ),
         )
 
     @staticmethod

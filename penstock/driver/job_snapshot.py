@@ -278,6 +278,19 @@ class ExecutorSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     disk_free: int = 0
     collectors: dict[str, tuple[int, int]] = {}
     """Number of collections and their total time, by name of the garbage collector."""
+    blocks: int = 0
+    """Blocks of keyed state of the subtasks that it ran last. It has a replica of each."""
+    block_bytes: int = 0
+    """Bytes of these blocks in the last checkpoint."""
+    standby_blocks: int = 0
+    """Blocks of subtasks of other executors that it follows, to take them over."""
+    standby_bytes: int = 0
+    host: str = ""
+    """The name that its host has for itself; empty before the first epoch."""
+    directory: str = ""
+    """The working directory of its Python workers; empty if they run in the driver."""
+    logs: dict[str, str] = {}
+    """The addresses of Spark's pages with its logs, such as `stderr`, by name; none for an executor in the driver."""
 
 
 class SlotsSnapshot(msgspec.Struct, frozen=True, kw_only=True):

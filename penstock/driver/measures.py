@@ -104,6 +104,10 @@ def values_of_executor(each: ExecutorSnapshot) -> dict[str, Number | str]:
         "pythonWorkers": each.python_workers,
         "diskTotal": each.disk_total,
         "diskFree": each.disk_free,
+        "stateBlocks": each.blocks,
+        "stateBytes": each.block_bytes,
+        "standbyBlocks": each.standby_blocks,
+        "standbyBytes": each.standby_bytes,
     }
     for name, (count, spent) in each.collectors.items():
         values[f"Status.JVM.GarbageCollector.{name}.Count"] = count

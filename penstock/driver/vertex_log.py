@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from penstock.driver.epoch_metrics import TaskSummary
 from penstock.driver.epoch_steps import MeasuredEpoch
+from penstock.driver.held_state import NOTHING, Block, Held, HeldState
 from penstock.driver.job_snapshot import EpochSnapshot, ExecutorSnapshot, HeaviestKey, SubtaskSnapshot
 from penstock.driver.vertices import first_uid, parallelism_of, subtask_of
 from penstock.graph.physical import PhysicalGraph
@@ -142,6 +143,7 @@ class VertexLog:
         self._epochs: deque[EpochSnapshot] = deque(maxlen=_EPOCHS_KEPT)
         self._workers: dict[str, dict[int, tuple[int, WorkerPlace]]] = {}
         """The newest epoch and place of each worker process, by executor and process."""
+        self._held: HeldState | None = None
 
     def completed(self, epoch: MeasuredEpoch, ended_ms: int, gauges: Mapping[tuple[str, str], Number]) -> None:
         """Add an epoch. `gauges` are those of flow control."""
@@ -156,6 +158,7 @@ class VertexLog:
                 pressure = float(gauges.get((first_uid(chain), BACK_PRESSURE), 0.0))
                 self._add(chain, work[chain.id], cycle_ms, busy, pressure)
             self._see_watermarks(graph, epoch.collected.totals.watermarks)
+            self._held = HeldState(graph, epoch.manifest)
             self._epochs.append(
                 EpochSnapshot(
                     number=epoch.statistics.number,
@@ -190,7 +193,7 @@ class VertexLog:
                 del workers[process]
 
     def with_workers(self, executor: ExecutorSnapshot) -> ExecutorSnapshot:
-        """Add what the workers of an executor reported: memory, and the disk of the replicas."""
+        """Add what the workers of an executor reported: memory, directory, and the disk of the replicas."""
         with self._lock:
             found = [
                 place for _, place in sorted(self._workers.get(executor.id, {}).values(), key=lambda each: each[0])
@@ -204,7 +207,21 @@ class VertexLog:
             python_workers=len(found),
             disk_total=found[-1].disk_total,
             disk_free=found[-1].disk_free,
+            host=found[-1].host,
+            directory=found[-1].directory,
         )
+
+    def with_state(
+        self, executors: Sequence[ExecutorSnapshot], followed: Mapping[str, Collection[Block]]
+    ) -> list[ExecutorSnapshot]:
+        """Add what each executor holds in replicas. `followed`: the blocks that it follows as a standby."""
+        with self._lock:
+            held = self._held
+            ran = {chain: [cell.place.executor for cell in vertex.cells] for chain, vertex in self._vertices.items()}
+        if held is None or not executors:
+            return list(executors)
+        own = held.of_subtasks(ran)
+        return [_holding(each, own.get(each.id, NOTHING), held.held(followed.get(each.id, ()))) for each in executors]
 
     def _add(self, chain: Chain, work: dict[int, TaskSummary], cycle_ms: float, busy: float, pressure: float) -> None:
         vertex = self._vertices.setdefault(chain.id, _Vertex())
@@ -251,6 +268,16 @@ class VertexLog:
         """Return the most recent epochs, oldest first."""
         with self._lock:
             return list(self._epochs)
+
+
+def _holding(executor: ExecutorSnapshot, own: Held, followed: Held) -> ExecutorSnapshot:
+    return replace(
+        executor,
+        blocks=own.blocks,
+        block_bytes=own.bytes,
+        standby_blocks=followed.blocks,
+        standby_bytes=followed.bytes,
+    )
 
 
 def _shown(found: HeavyKey) -> HeaviestKey:

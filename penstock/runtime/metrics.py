@@ -224,6 +224,8 @@ class WorkerPlace(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc
     disk_total: int = 0
     """Size of the file system that holds the replicas, in bytes."""
     disk_free: int = 0
+    directory: str = ""
+    """The working directory of the process; empty in the driver. Spark's standalone workers keep the logs there."""
 
 
 NOWHERE = WorkerPlace()

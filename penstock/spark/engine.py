@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -16,6 +16,7 @@ from penstock.common.garbage import GarbageCollector
 from penstock.driver.epoch_errors import TookTooLong
 from penstock.driver.epoch_parameters import EpochParameters
 from penstock.driver.epoch_settings import Settings
+from penstock.driver.held_state import Block
 from penstock.driver.rescaling import Scale
 from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.rows import METRICS
@@ -147,6 +148,10 @@ class SparkEngine:
         self._warm_up.cancel()
         if self._tag is not None:
             self._spark.sparkContext.cancelJobsWithTag(self._tag)
+
+    def followed(self) -> Mapping[str, Sequence[Block]]:
+        """Return the blocks that each executor follows as a standby. Can be called from any thread."""
+        return self._exchanges.followed()
 
     def close(self) -> None:
         """Stop the work that runs concurrently with epochs. No epoch runs afterwards."""

@@ -61,7 +61,9 @@ class JobExecution:
         """`job` is the job ID."""
         self._spark, self._spec, self._job = spark, spec, job
         self._executors = ExecutorWatch(spark)
-        self.observer = JobObserver(job_facts(spark, spec, job), executors=self._executors.executors)
+        self.observer = JobObserver(
+            job_facts(spark, spec, job), executors=self._executors.executors, followed=lambda: self._engine.followed()
+        )
         self.life = LifeCycle(spec.traits, spec.restart_strategy, self.observer.changed)
         self.epoch_lock = threading.RLock()  # reentrant, because a listener can rescale
         self.done = threading.Event()

@@ -47,6 +47,7 @@ class _Executor(msgspec.Struct, rename="camel"):
     max_tasks: int = 0
     active_tasks: int = 0
     is_excluded: bool = False
+    executor_logs: dict[str, str] = {}
     memory_metrics: _Memory | None = None
     peak_memory_metrics: _Peak | None = None
 
@@ -145,4 +146,5 @@ def _common(each: _Executor, now: int) -> ExecutorSnapshot:
         storage_memory_max=memory.total_on_heap_storage_memory,
         storage_memory_used=memory.used_on_heap_storage_memory,
         seen_ms=now,
+        logs=each.executor_logs,
     )

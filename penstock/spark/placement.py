@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import array, col, get, lit
 
 from penstock.driver.epoch_parameters import EpochParameters
+from penstock.driver.held_state import Block
 from penstock.driver.job_snapshot import ExecutorSnapshot
 from penstock.driver.placement import Executor, Placement
 from penstock.graph.physical import PhysicalGraph
@@ -29,7 +30,7 @@ from penstock.spark.executor_watch import list_executors
 from penstock.spark.locations import executor_location, rdd_without_rows, scala_sequence
 from penstock.spark.session import runs_tasks_in_driver
 from penstock.spark.stages import SparkExchange
-from penstock.spark.standbys import Block, StandbyReplicas, standby_blocks
+from penstock.spark.standbys import StandbyReplicas, standby_blocks
 from penstock.spark.worker import ROW_SCHEMA
 from penstock.state.backends import Backend
 from penstock.state.blocks import Blocks
@@ -95,6 +96,11 @@ class Exchanges:
                 if not self._joining[executor] or self._standbys.has_followed(executor):
                     del self._joining[executor]
                     self._made_for = None
+
+    def followed(self) -> Mapping[str, Sequence[Block]]:
+        """Return the blocks that each executor follows as a standby. Can be called from any thread."""
+        found = self._followed
+        return {} if found is None else found[2]
 
     def close(self) -> None:
         """Stop following. No epoch runs afterwards."""

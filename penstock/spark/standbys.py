@@ -21,6 +21,7 @@ from pyspark import RDD, SparkContext
 from pyspark.serializers import CPickleSerializer
 
 from penstock.driver.epoch_parameters import EpochParameters
+from penstock.driver.held_state import Block
 from penstock.driver.job_snapshot import ExecutorSnapshot
 from penstock.driver.placement import Placement
 from penstock.graph.physical import PhysicalGraph
@@ -36,9 +37,6 @@ _BYTES = "[B"
 """The JVM's name of the class of byte arrays, which are the rows of an RDD in Python."""
 
 _logger = logging.getLogger("penstock")
-
-Block = tuple[str, int]
-"""The uid of an operator, and the number of one of its blocks."""
 
 
 class StandbyReplicas:

@@ -32,7 +32,17 @@ def worker_place(directories: Sequence[str] = ()) -> WorkerPlace:
 @cache
 def _place() -> WorkerPlace:
     """Return what does not change. Spark does not pass the executor's id to Python workers."""
-    return WorkerPlace(host=socket.gethostname(), executor=_executor(), memory=physical_memory(), process=os.getpid())
+    executor, directory = _executor(), ""
+    if executor != _DRIVER:
+        with suppress(OSError):
+            directory = os.getcwd()
+    return WorkerPlace(
+        host=socket.gethostname(),
+        executor=executor,
+        memory=physical_memory(),
+        process=os.getpid(),
+        directory=directory,
+    )
 
 
 def _executor() -> str:

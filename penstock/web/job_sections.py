@@ -209,11 +209,11 @@ def configuration(job: JobSnapshot, watch: Watch) -> Markup:
 
 
 def executors(job: JobSnapshot, watch: Watch) -> Markup:
-    """Return the executors of the job."""
-    head = [
-        *("Executor", "Address", "Cores", "Tasks", "Python memory", "JVM heap", "JVM off-heap", "Host memory"),
-        "Disk of replicas",
-    ]
+    """Return the executors of the job, and the state in their replicas."""
+    slots = f"The job needs {counted(job.slots.needed, 'slot')}; {job.slots.available} are available."
+    if not job.executors:
+        return join(tag("p", slots), tag("p", "Spark has reported no executors yet.", class_="quiet"))
+    head = ["Executor", "Address", "Cores", "Tasks", "Python memory", "JVM heap", "JVM off-heap", "Host memory"]
     rows: list[list[Child]] = [
         [
             each.id + (" (excluded by Spark)" if each.excluded else ""),
@@ -224,17 +224,33 @@ def executors(job: JobSnapshot, watch: Watch) -> Markup:
             f"{size(each.heap_used)} of {size(each.heap_max)}",
             size(each.off_heap_used),
             size(each.physical_memory) if each.physical_memory else NONE,
+        ]
+        for each in job.executors
+    ]
+    replicas: list[list[Child]] = [
+        [
+            each.id,
+            _state(each.blocks, each.block_bytes),
+            _state(each.standby_blocks, each.standby_bytes),
             f"{size(each.disk_free)} free of {size(each.disk_total)}" if each.disk_total else NONE,
         ]
         for each in job.executors
     ]
-    slots = f"The job needs {counted(job.slots.needed, 'slot')}; {job.slots.available} are available."
-    if not rows:
-        return join(tag("p", slots), tag("p", "Spark has reported no executors yet.", class_="quiet"))
     return join(
         tag("p", slots),
-        table(head, rows, label="Executors", numeric=frozenset(range(2, 9))),
+        table(head, rows, label="Executors", numeric=frozenset(range(2, 8))),
+        tag("h2", "Replicas of keyed state"),
+        table(
+            ["Executor", "Of its subtasks", "Of others, as a standby", "Disk"],
+            replicas,
+            label="Replicas of keyed state",
+            numeric=frozenset(range(1, 4)),
+        ),
     )
+
+
+def _state(blocks: int, stored: int) -> str:
+    return f"{size(stored)} in {counted(blocks, 'block')}" if blocks else NONE
 
 
 def graph_section(job: JobSnapshot, watch: Watch) -> Markup:

@@ -1,4 +1,4 @@
-"""The logs of a job's attempts, followed while they grow, and filtered."""
+"""The logs of a job's attempts and executors, followed while they grow, and filtered."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from nicegui import ui
 
 from penstock.driver.job_snapshot import JobSnapshot
 from penstock.web.board import Board
+from penstock.web.executor_logs import executor_logs, local_logs
 from penstock.web.markup import Markup, tag
 from penstock.web.quantities import size
 
@@ -34,6 +35,7 @@ def job_logs(board: Board, job: JobSnapshot) -> None:
         files = ui.select({}, label="File").props("outlined dense")
         wanted = ui.input("Lines that contain").props("outlined dense")
     text = ui.html("", sanitize=False)
+    apart = ui.html("", sanitize=False)
 
     def show(contents: Markup) -> None:
         nonlocal shown
@@ -42,19 +44,25 @@ def job_logs(board: Board, job: JobSnapshot) -> None:
             text.set_content(contents)
 
     async def refresh() -> None:
+        now = board.job(job.id)
+        links = executor_logs(now) or ""
+        if links != apart.content:
+            apart.set_content(links)
         found = {each.name: each for each in await board.service.gateway.logs(job.id)}
-        labels = {name: f"{name} ({size(each.size)})" for name, each in found.items()}
+        near = await asyncio.to_thread(local_logs, now)
+        labels = {name: name for name in near} | {name: f"{name} ({size(each.size)})" for name, each in found.items()}
         if [*files.options] != [*labels]:
             last = next(reversed(labels), None)
             files.set_options(labels, value=files.value if files.value in labels else last)
         log = found.get(files.value or "")
-        if log is None:
-            show(tag("p", "The job keeps no log file: its program writes to its own terminal.", class_="quiet"))
-        elif log.url:
+        path = near.get(files.value or "") if log is None else log.path
+        if path is None:
+            show(tag("p", "The job has no log file: its program writes to the terminal that runs it.", class_="quiet"))
+        elif log is not None and log.url:
             show(tag("p", f"This log is on another host. Read it with: penstock logs {job.id}", class_="quiet"))
         else:
             try:
-                lines = await asyncio.to_thread(tail, log.path, wanted.value)
+                lines = await asyncio.to_thread(tail, path, wanted.value)
             except OSError as error:
                 show(tag("p", f"The log cannot be read: {error.strerror}.", class_="reason"))
             else:

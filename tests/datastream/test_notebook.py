@@ -126,6 +126,7 @@ class Displayed(list):
         self.tracebacks: list[Any] = []
         shell = SimpleNamespace(
             custom_exceptions=(),
+            compile=SimpleNamespace(format_code_name=lambda file: ("Cell", "In[3]") if file == "<cell>" else None),
             set_custom_exc=lambda kinds, handler: self.handlers.update(dict.fromkeys(kinds, handler)),
             _showtraceback=lambda kind, error, lines: self.tracebacks.append(lines),
             showtraceback=lambda *args, **named: self.tracebacks.append("full"),
@@ -177,3 +178,16 @@ def test_the_whole_traceback_is_shown_in_a_notebook_if_it_is_asked_for(monkeypat
     error = PenstockError("This is wrong.", fix="Do that.")
     assert handler(displayed.shell, type(error), error, None) is None
     assert displayed.tracebacks == ["full"]
+
+
+def test_an_error_in_a_cell_names_the_cell_and_no_frame_of_the_notebook(monkeypatch) -> None:
+    displayed = Displayed(monkeypatch)
+    ShortExceptHook.install()
+    (handler,) = displayed.handlers.values()
+    names = {"__name__": "IPython.core.interactiveshell", "PenstockError": PenstockError}
+    names["cell"] = compile("\nraise PenstockError('This is wrong.', fix='Do that.')", "<cell>", "exec")
+    with pytest.raises(PenstockError) as raised:
+        exec(compile("exec(cell, {'PenstockError': PenstockError})", "/opt/IPython/shell.py", "exec"), names)
+    # IPython gives the traceback from its own frame on.
+    lines = handler(displayed.shell, PenstockError, raised.value, raised.tb.tb_next)
+    assert lines == ["Cell In[3], line 2: PenstockError: This is wrong.", "Fix: Do that."]

@@ -24,7 +24,14 @@ def log_with(*seen: tuple[int, WorkerPlace]) -> VertexLog:
 
 def place(process: int, resident: int, executor: str = "1", free: int = 70) -> WorkerPlace:
     return WorkerPlace(
-        host="a", executor=executor, memory=500, process=process, resident=resident, disk_total=100, disk_free=free
+        host="a",
+        executor=executor,
+        memory=500,
+        process=process,
+        resident=resident,
+        disk_total=100,
+        disk_free=free,
+        directory=f"/work/{executor}",
     )
 
 
@@ -33,6 +40,7 @@ def test_the_workers_of_an_executor_count_once_with_their_newest_memory():
     found = log.with_workers(ExecutorSnapshot(id="1"))
     assert (found.python_memory, found.python_workers) == (35, 2)
     assert (found.disk_total, found.disk_free, found.physical_memory) == (100, 60, 500)
+    assert (found.host, found.directory) == ("a", "/work/1")
 
 
 def test_a_worker_without_tasks_is_forgotten():

@@ -123,6 +123,10 @@ def executor(number: int, base: int, cores: int, slots: int, active: int, exclud
         python_workers=base + 14,
         disk_total=base + 15,
         disk_free=base + 16,
+        blocks=base + 17,
+        block_bytes=base + 18,
+        standby_blocks=base + 19,
+        standby_bytes=base + 20,
         collectors={"Young": (base + 9, base + 10), "Old": (base + 11, base + 12)},
     )
 

@@ -40,6 +40,8 @@ OWN = {
     *("flink_taskmanager_taskSlotsTotal", "flink_taskmanager_activeTasks"),
     *("flink_taskmanager_pythonMemoryUsed", "flink_taskmanager_pythonWorkers"),
     *("flink_taskmanager_diskTotal", "flink_taskmanager_diskFree"),
+    *("flink_taskmanager_stateBlocks", "flink_taskmanager_stateBytes"),
+    *("flink_taskmanager_standbyBlocks", "flink_taskmanager_standbyBytes"),
     *("flink_taskmanager_storageMemoryUsed", "flink_taskmanager_storageMemoryMax"),
 }
 """Metrics of Penstock that Flink does not have, in the scopes of Flink."""

@@ -14,6 +14,7 @@ from programs import Count, words
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors import DiscardingSink
+from penstock.web.executor_logs import local_logs
 
 RECORDS = words(80, 3)
 
@@ -51,6 +52,7 @@ def run(directory: str) -> None:
     said = {
         "snapshot": json.loads(msgspec.json.encode(snapshot)),
         "executors": executors,
+        "logs": {name: path.read_text() for name, path in local_logs(snapshot).items()},
         "application": context.applicationId,
     }
     Path(directory, "said.json").write_text(json.dumps(said))

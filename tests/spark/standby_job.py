@@ -73,6 +73,7 @@ def run(directory: str, rescale_after: int, kill_after: int, epochs: int) -> Non
             executors = {executor_id(each): each for each in below(getpid()) if EXECUTOR in each.arguments()}
             places = block_places(said["places"][epoch.number], PARALLELISM)
             said["standbys"] = await_standbys(executors, epoch.number, places)
+            said["held"] = await_executors(client, 3)
             said["killed"], victim = sorted(executors.items())[0]
             victim.send(signal.SIGKILL)
             await_notice(said["killed"])
@@ -85,6 +86,16 @@ def run(directory: str, rescale_after: int, kill_after: int, epochs: int) -> Non
     client = env.execute_async("followed")
     client.result()
     Path(directory, "said.json").write_text(json.dumps(said | {"restarts": client.restarts()}))
+
+
+def await_executors(client: Any, count: int) -> list[tuple[int, int]]:
+    """Wait until Spark has listed `count` executors. Return how many blocks each one has and follows."""
+    until = time.monotonic() + PATIENCE_S
+    while len(found := client._job.snapshot().executors) < count:
+        if time.monotonic() > until:
+            raise AssertionError(f"Spark lists {len(found)} executors")
+        time.sleep(0.05)
+    return [(each.blocks, each.standby_blocks) for each in found]
 
 
 def await_notice(executor: str) -> None:

@@ -76,6 +76,9 @@ def test_a_finished_job_reports_the_records_and_executors_that_spark_has(make_en
     assert snapshot.executors[0].python_workers >= 1
     assert snapshot.executors[0].python_memory > 10 << 20
     assert 0 < snapshot.executors[0].disk_free <= snapshot.executors[0].disk_total
+    held = snapshot.executors[0]
+    assert (held.host, held.directory) == (socket.gethostname(), "")
+    assert (held.blocks, held.block_bytes, held.logs) == (16, snapshot.recent_epochs[-1].state_bytes, {})
     assert (snapshot.slots.needed, snapshot.slots.available) == (2, 2)
 
 
@@ -161,6 +164,14 @@ def test_subtasks_name_the_executors_that_sparks_rest_interface_lists(tmp_path: 
     assert {each.physical_memory for each in snapshot.executors} == {physical_memory()}
     assert min(each.python_memory for each in snapshot.executors) > 10 << 20
     assert min(each.python_workers for each in snapshot.executors) >= 1
+    assert {each.id: each.logs for each in snapshot.executors} == {
+        key: each["executorLogs"] for key, each in expected.items()
+    }
+    assert all(each.logs["stderr"].startswith("http://") for each in snapshot.executors)
+    for key in expected:
+        assert f"--executor-id {key}" in " ".join(said["logs"][f"executor {key}: stderr"].replace('"', "").split())
+    assert sum(each.blocks for each in snapshot.executors) == 16
+    assert sum(each.block_bytes for each in snapshot.executors) == snapshot.recent_epochs[-1].state_bytes > 0
     ran = {each.executor for vertex in snapshot.vertices if vertex.level for each in vertex.subtasks}
     assert ran
     assert ran <= set(expected)

@@ -41,6 +41,10 @@ class TestAJobOnThreeExecutorsWithStandbys:
         assert len(said["standbys"]) == 2 * 16
         assert all(said["standbys"].values())
 
+    def test_the_snapshot_shows_what_each_executor_has_and_follows(self, said: Any) -> None:
+        assert [sum(each) for each in zip(*said["held"], strict=True)] == [2 * 16, 2 * 16]
+        assert all(own and followed for own, followed in said["held"])
+
     def test_after_a_death_every_task_runs_where_its_replicas_are(self, said: Any) -> None:
         before, after = (said["places"][str(number)] for number in (KILLED, KILLED + 1))
         assert said["killed"] in before.values()

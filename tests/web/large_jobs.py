@@ -82,6 +82,11 @@ def wide_job(job_id: str, chains: int = 9, subtasks: int = 4, now: int | None = 
                 python_workers=4,
                 disk_total=250 << 30,
                 disk_free=(181 - 20 * number) << 30,
+                blocks=32,
+                block_bytes=(310 + 17 * number) << 20,
+                standby_blocks=32,
+                standby_bytes=(327 - 17 * number) << 20,
+                logs={each: f"http://worker-{number}:8081/logPage/?logType={each}" for each in ("stderr", "stdout")},
             )
             for number in range(2)
         ],

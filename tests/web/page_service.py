@@ -7,6 +7,7 @@ prints the login link, then reads changes from standard input, one per line.
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,12 @@ from large_jobs import many_jobs, wide_job  # noqa: E402
 
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment  # noqa: E402
 from penstock.datastream.state import ValueStateDescriptor  # noqa: E402
-from penstock.driver.job_snapshot import CheckpointSnapshot, ExceptionSnapshot, Operation  # noqa: E402
+from penstock.driver.job_snapshot import (  # noqa: E402
+    CheckpointSnapshot,
+    ExceptionSnapshot,
+    ExecutorSnapshot,
+    Operation,
+)
 from penstock.rest.assembly import rest_server  # noqa: E402
 from penstock.rest.token_file import service_token  # noqa: E402
 from penstock.state.local_storage import LocalStorage  # noqa: E402
@@ -75,6 +81,9 @@ def change(gateway: FakeGateway, command: str, storage: str, saved: str) -> None
         job = msgspec.structs.replace(job, state="RESTARTING", state_since_ms=since, restarts=2)
     elif command == "savepoint":
         gateway.result = Operation(trigger_id="1" * 32, done=True, savepoint="/savepoints/<b>one</b>")
+    elif command.startswith("executor in "):
+        found = ExecutorSnapshot(id="7", host=socket.gethostname(), directory=command.removeprefix("executor in "))
+        job = msgspec.structs.replace(job, executors=[found])
     elif command == "plan":
         env = StreamExecutionEnvironment.get_execution_environment()
         env.from_collection([1]).name(HOSTILE).uid("numbers").rebalance().map(str).name("text").print()

@@ -76,7 +76,7 @@ def hostile_job() -> JobSnapshot:
         **{"configuration": {HOSTILE: HOSTILE}, "parameters": {HOSTILE: HOSTILE}},
         "exceptions": [failure, msgspec.structs.replace(failure, concurrent=[failure])],
         "checkpoints": CheckpointsSnapshot(history=[made]),
-        "executors": [ExecutorSnapshot(id=HOSTILE, address=HOSTILE)],
+        "executors": [ExecutorSnapshot(id=HOSTILE, address=HOSTILE, logs={HOSTILE: HOSTILE})],
     }
     changed = with_vertex(
         job(5, **facts),
@@ -221,3 +221,9 @@ def test_charts_show_the_newest_values_with_units():
     assert "100 records/s" in text
     assert "1.0 MiB" in text
     assert "stage 1" in text
+
+
+def test_the_state_of_an_executor_is_shown_apart_from_what_it_follows():
+    found = ExecutorSnapshot(id="7", blocks=16, block_bytes=3 << 20, standby_blocks=1, standby_bytes=1 << 10)
+    text = Parsed(SECTIONS["executors"](job(9, executors=[found, ExecutorSnapshot(id="8")]), Watch())).text
+    assert "73.0 MiB in 16 blocks1.0 KiB in 1 block–8–––" in text

@@ -368,6 +368,23 @@ def test_a_log_is_shown_and_filtered(visit):
     expect(page.locator("pre")).to_have_text("second line of job-1.out", timeout=10_000)
 
 
+def test_the_log_of_an_executor_on_this_host_is_followed(visit, service, tmp_path):
+    log = tmp_path / "stderr"
+    log.write_text(f"{HOSTILE}\nfirst\n")
+    service.change(f"executor in {tmp_path}")
+    page = visit.open(f"/jobs/{JOB}/logs")
+    expect(page.locator("pre")).to_contain_text("first line of job-1.out", timeout=10_000)
+    expect(page.get_by_role("table", name="Logs of executors")).to_contain_text("Spark gives no address")
+    page.get_by_label("File").click()
+    page.get_by_role("option", name="executor 7: stderr").click()
+    expect(page.locator("pre")).to_have_text(f"{HOSTILE}\nfirst\n", timeout=10_000)
+    with log.open("a") as file:
+        file.write("second\n")
+    expect(page.locator("pre")).to_contain_text("second", timeout=10_000)
+    page.get_by_label("Lines that contain").fill("SECOND")
+    expect(page.locator("pre")).to_have_text("second\n", timeout=10_000)
+
+
 def test_a_chosen_chart_is_remembered_by_the_browser_until_it_is_removed(visit):
     page = visit.open(f"/jobs/{JOB}/charts")
     chart = page.get_by_role("heading", name="Job: numRestarts")
