@@ -69,6 +69,16 @@ def run(
         settings["state.checkpoints.dir"] = f"{directory}/checkpoints"
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
     env.set_parallelism(parallelism)
+    env.add_epoch_listener(lambda epoch: say("epoch", epoch.number))
+    build(env, ends, per_epoch, pace_ms)
+    assert env.spark is not None
+    say("session")
+    if STOP not in run_attended(env, NAME, directory):
+        say("finished")
+
+
+def run_attended(env: StreamExecutionEnvironment, name: str, directory: str) -> list[str]:
+    """Run the job on Spark until it ends, and do what the rig requests. Return the requests that stopped it."""
     over = threading.Event()
     stopped: list[str] = []
 
@@ -88,18 +98,13 @@ def run(
             else:
                 answered(client.trigger_savepoint(f"{directory}/savepoints").result, say, "saved")
 
-    env.add_epoch_listener(lambda epoch: say("epoch", epoch.number))
-    build(env, ends, per_epoch, pace_ms)
-    assert env.spark is not None
-    say("session")
-    client = env.execute_async(NAME)
+    client = env.execute_async(name)
     attending = threading.Thread(target=attend, daemon=True)
     attending.start()
     client.result()
     over.set()
     attending.join()
-    if STOP not in stopped:
-        say("finished")
+    return stopped
 
 
 def _rescale(client: Any, request: Request) -> str:

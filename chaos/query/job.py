@@ -7,16 +7,14 @@ import json
 import signal
 import sys
 import tempfile
-import threading
 import time
 import uuid
 from pathlib import Path
-from typing import Any
 
-from chaos.job import say
+from chaos.job import run_attended, say
 from chaos.plan import HARNESS
 from chaos.query.program import NAME, build
-from chaos.requests import RESCALE, STOP, answered, asked
+from chaos.requests import RESCALE, answered, asked
 from penstock.checkpoint.lineages import Lineages
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
@@ -24,39 +22,12 @@ from penstock.datastream.state_serving import serve_state
 from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
 
-_POLL_S = 0.05
-
 
 def run(directory: str, master: str, settings: dict[str, str], per_epoch: int, pace_ms: int, parallelism: int) -> None:
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
     env.set_parallelism(parallelism)
-    over = threading.Event()
-    stopped: list[str] = []
-
-    def attend() -> None:
-        while not over.wait(_POLL_S):
-            request = asked(Path(directory))
-            if request is None:
-                continue
-            if request.what == RESCALE:
-                answered(lambda: _rescale(client, request.parallelism), say, "rescaled")  # noqa: B023
-            elif request.what == STOP and answered(
-                client.stop_with_savepoint(False, f"{directory}/savepoints").result, say, "stopped"
-            ):
-                stopped.append(STOP)
-
     build(env, per_epoch, pace_ms)
-    client = env.execute_async(NAME)
-    attending = threading.Thread(target=attend, daemon=True)
-    attending.start()
-    client.result()
-    over.set()
-    attending.join()
-
-
-def _rescale(client: Any, parallelism: int) -> str:
-    client.rescale(parallelism)
-    return str(parallelism)
+    run_attended(env, NAME, directory)
 
 
 def run_in_harness(

@@ -1,11 +1,10 @@
 """The built site in Chromium, from disk: navigation, search, narrow screens; no request leaves for another host."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from browsing import CHROMIUM, FLAGS
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 pytestmark = pytest.mark.long
@@ -21,26 +20,15 @@ SECTIONS = [
     "Internals",
     "Reference",
 ]
-# Chromium's own services would look up hosts; root has no sandbox.
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
 WIDE = {"width": 1280, "height": 900}
 NARROW = {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    chromium = shutil.which(os.environ.get("CHROMIUM", "chromium"))
-    assert chromium is not None, "No Chromium found. Run `make browser`, or point CHROMIUM at one."
+    assert CHROMIUM is not None, "No Chromium found. Run `make browser`, or point CHROMIUM at one."
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield launched
         launched.close()
 
