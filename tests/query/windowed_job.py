@@ -169,7 +169,7 @@ class Expected:
         self.finished: dict[Any, list[int]] = defaultdict(list)
         self.waiting: dict[Any, dict[int, int]] = defaultdict(dict)
         self.fired: dict[Any, int] = defaultdict(int)
-        self.fading: dict[Any, tuple[int, int]] = {}
+        self.fading: dict[Any, tuple[int, int | None]] = {}
 
     def record(self, key: Any, number: int, time: int) -> None:
         start = time - time % SIZE
@@ -182,10 +182,14 @@ class Expected:
                 apart.append(each)
         self.sessions[key] = [*apart, merged]
         self.waiting[key][time + DELAY] = number
-        self.fading[key] = number, self.clock
+        self.fading[key] = number, None
 
-    def advance(self, watermark: int) -> None:
-        self.watermark = watermark
+    def advance(self, watermark: int, clock: int) -> None:
+        """End an epoch with a watermark, at a processing time."""
+        self.watermark, self.clock = watermark, clock
+        self.fading = {
+            key: (number, clock if written is None else written) for key, (number, written) in self.fading.items()
+        }
         self.windows = {window: numbers for window, numbers in self.windows.items() if window[2] - 1 > watermark}
         for key, sessions in self.sessions.items():
             self.finished[key] += [len(each[2]) for each in sorted(sessions) if each[1] - 1 <= watermark]
