@@ -2,8 +2,8 @@
 
 An executor is killed when the rescale is asked for, in the middle of the first epoch with the new parallelism, and
 after that epoch. The next rescale comes once there are three executors, and a standby follows each block again.
-Meanwhile clients read the counts. The program writes where the tasks of each epoch ran, what the executors followed, and
-what the clients have read.
+Meanwhile clients read the counts. The program writes where the tasks of each epoch ran, what the executors followed,
+and what the clients have read.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Dying(Count):
 
 
 def kill_if_asked(folder: Path, parallelism: int, subtask: int) -> None:
-    """Kill the executor of this worker if the file `kill` names this parallelism. Only the first subtask does it."""
+    """Kill the executor of this worker if the file `kill` names this parallelism. Only the last subtask does it."""
     asked = folder / "kill"
     if subtask == parallelism - 1 and asked.exists() and asked.read_text() == str(parallelism):
         try:
@@ -107,11 +107,9 @@ class Reads:
             thread.join()
 
     def _run(self, read: Callable[[QueryableStateClient, random.Random], None]) -> None:
-        port, token = (
-            int(self._settings["queryable-state.proxy.ports"]),
-            self._settings["queryable-state.auth.token-file"],
-        )
-        with QueryableStateClient("127.0.0.1", port, token_file=token) as client:
+        port = int(self._settings["queryable-state.proxy.ports"])
+        token_file = self._settings["queryable-state.auth.token-file"]
+        with QueryableStateClient("127.0.0.1", port, token_file=token_file) as client:
             dice = random.Random(read.__name__)
             while not self._stopping.wait(0.02):
                 try:
@@ -130,9 +128,7 @@ class Reads:
     def _read(self, client: QueryableStateClient, dice: random.Random) -> None:
         if dice.random() < 0.1:
             table = client.scan(JOB, "counts").read_all()
-            self._compare(
-                "scan", int(table.schema.metadata[CHECKPOINT]), dict(zip(*table.to_pydict().values(), strict=True))
-            )
+            self._compare("scan", int(table.schema.metadata[CHECKPOINT]), by_key(table))
             return
         word = dice.choice(self._known)
         value, checkpoint = client.read(JOB, "counts", word)
@@ -146,7 +142,7 @@ class Reads:
                 some = dice.sample(self._known, 20)
                 self._compare("pinned", first, pinned.get_many("counts", some), some)
             table = pinned.scan("counts").read_all()
-            self._compare("pinned scan", first, dict(zip(*table.to_pydict().values(), strict=True)))
+            self._compare("pinned scan", first, by_key(table))
 
     def _compare(self, kind: str, checkpoint: int, found: dict[str, int], asked: list[str] | None = None) -> None:
         while checkpoint not in self._records:
@@ -157,6 +153,10 @@ class Reads:
         self.counts[kind] += 1
         if found != wanted:
             self.wrong.append(f"{kind} of checkpoint {checkpoint}: {found}, not {wanted}")
+
+
+def by_key(table: Any) -> dict[str, int]:
+    return dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
 
 
 def blocks_of_servers(root: str) -> list[int]:
@@ -247,14 +247,14 @@ def run(directory: str, ports: list[int]) -> None:
     summed = counted.process(Dying(directory)).uid("count").key_by(lambda pair: pair[0][0]).process(Sum()).uid("sum")
     summed.sink_to(FolderSink(f"{directory}/output")).uid("sink")
     client = env.execute_async(JOB)
-    launch = Launch(job_id=str(client.get_job_id()), job_name=JOB, root=root, settings=queries)
+    launch = Launch(job_id=client._job.id, job_name=JOB, root=root, settings=queries)
     server, reads = LaunchedServer(launch), Reads(queries, records)
     try:
         with contextlib.suppress(JobCancelled):
             client.result()
     finally:
         reads.close()
-        server.close(0)
+        server.kill()
     for thread in threads:
         thread.join()
     facts = {"restarts": client.restarts(), "records": records, "reads": reads.counts, "wrong": reads.wrong}
