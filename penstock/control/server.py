@@ -43,6 +43,9 @@ class ControlPoint:
         self._answer = answer
         self._path = os.path.join(directory, name + SUFFIX)
         self._closed = threading.Event()
+        self._news = threading.Condition()
+        """Notified when clients that follow the job should look at once."""
+        self._told = 0
         self._places = threading.BoundedSemaphore(_CLIENTS)
         self._at_work: set[threading.Thread] = set()
         """Threads that have a request and owe an answer."""
@@ -57,6 +60,7 @@ class ControlPoint:
         if self._closed.is_set():
             return
         self._closed.set()
+        self.tell()
         with suppress(OSError):
             if _identity(self._path) == self._file:
                 os.unlink(self._path)
@@ -65,6 +69,12 @@ class ControlPoint:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._let_go()
+
+    def tell(self) -> None:
+        """Send an answer now to clients that follow the job, if it has changed. Can be called from any thread."""
+        with self._news:
+            self._told += 1
+            self._news.notify_all()
 
     def _let_go(self) -> None:
         """Drop the exit handler, because a process can run many jobs and must not keep finished ones."""
@@ -131,13 +141,20 @@ class ControlPoint:
 
     def _changes(self, request: Follow) -> Iterator[bytes]:
         """Yield the answer after each change, and at least every few seconds, until the control point is closed."""
-        sent, sent_at, closed = b"", 0.0, False
+        sent, sent_at, told, closed = b"", 0.0, -1, False
         while not closed:
-            closed = self._closed.wait(_FOLLOW_S if sent else 0)
+            told = self._await_news(told)
+            closed = self._closed.is_set()
             line, now = _line(self._answer_to(request)), time.monotonic()
             if line != sent or closed or now - sent_at >= _HEARTBEAT_S:
                 sent, sent_at = line, now
                 yield line
+
+    def _await_news(self, told: int) -> int:
+        """Wait until there is news after `told`, but not longer than a period, and return the number of the news."""
+        with self._news:
+            self._news.wait_for(lambda: self._told != told, _FOLLOW_S)
+            return self._told
 
     def _answer_to(self, request: Request) -> Answer:
         try:
