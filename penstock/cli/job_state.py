@@ -22,7 +22,7 @@ from penstock.query.protocol import CHECKPOINT, TIMESTAMP, Description
 from penstock.query.reads import KEY
 from penstock.query.registry import QueryableState
 from penstock.state.storage import MissingObject
-from penstock.tables.checkpoint import Checkpoint
+from penstock.tables.checkpoint import Checkpoint, NotACheckpoint
 from penstock.tables.key_history import KeyVersion, combined, history
 from penstock.tables.keys import TEXT, KeyShape, shape_from_text
 from penstock.tables.snapshot import StateInfo
@@ -105,8 +105,9 @@ class JobState:
                 found = {each.checkpoint: each for each in _versions(served, key)}
         if self.job.checkpoints:
             options = store_options(self._settings)
-            typed = key_in(self.job.checkpoints, uid, state, key, options)
-            stored = history(self.job.checkpoints, uid, state, typed, options)
+            with self._checkpoints() as path:
+                typed = key_in(path, uid, state, key, options)
+                stored = history(path, uid, state, typed, options)
             found |= {each.checkpoint: each for each in stored}
         elif not found:
             raise self._not_stored()
@@ -139,14 +140,29 @@ class JobState:
             raise self._not_stored()
         for _ in range(_ATTEMPTS - 1):
             try:
-                checkpoint = Checkpoint.load(self.job.checkpoints, None, store_options(self._settings))
+                checkpoint = self._newest()
                 found = read(checkpoint)
             except MissingObject:
                 continue
             # The files of a removed checkpoint can look like an empty state.
             if any(each.manifest.id == checkpoint.manifest.id for each in self._retained()):
                 return found
-        return read(Checkpoint.load(self.job.checkpoints, None, store_options(self._settings)))
+        return read(self._newest())
+
+    def _newest(self) -> Checkpoint:
+        with self._checkpoints() as path:
+            return Checkpoint.load(path, None, store_options(self._settings))
+
+    @contextmanager
+    def _checkpoints(self) -> Iterator[str]:
+        """Yield the location of the job's checkpoints. An error that it has none tells when it will have one."""
+        try:
+            yield self.job.checkpoints
+        except NotACheckpoint:
+            raise NotACheckpoint(
+                f"Job {self.job} has no completed checkpoint yet.",
+                fix="Try again in a moment. The log of the job tells if an epoch fails.",
+            ) from None
 
     def _retained(self) -> list[Checkpoint]:
         return Checkpoint.list(self.job.checkpoints, store_options(self._settings))

@@ -1,6 +1,7 @@
 """`penstock state` on running jobs: from their state server, or else from their retained checkpoints."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,16 @@ def test_ls_lists_the_states_of_a_running_job(job: Job) -> None:
         listed = lines("ls", name)
         assert listed[0] == "kinds: Keyed Process"
         assert "  value: value long" in listed
+
+
+@pytest.mark.parametrize("command", ["ls", "get orders kinds value", "history orders kinds value ann"])
+def test_a_job_without_a_checkpoint_is_asked_again_later(job: Job, tmp_path: Path, command: str) -> None:
+    shutil.rmtree(tmp_path / "orders")
+    name, *rest = command.split()
+    done = call("state", name, *(rest or ["orders"]))
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"Job {ID} ('orders') has no completed checkpoint yet." in done.stderr
+    assert "Try again in a moment." in done.stderr
 
 
 @pytest.mark.parametrize("served", [True, False])
