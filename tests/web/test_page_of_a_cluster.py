@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,14 @@ from browsing import CHROMIUM, FLAGS, needs_browser
 from playwright.sync_api import expect, sync_playwright
 from service_host import ServiceHost
 
+from chaos.servers.ports import free_port
 from penstock.cluster.service_lock import holder_of, is_held
 
 pytestmark = [pytest.mark.long, pytest.mark.slow, needs_browser]
 
 
 def test_an_open_page_survives_the_death_of_the_dispatcher(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     host = ServiceHost(tmp_path, {"rest.port": str(port), "web.refresh-interval": "1 s"})
     try:
         started = host.run("cluster", "start")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -65,9 +64,7 @@ class Cluster(ServiceHost):
     """A Dispatcher with a port that it keeps, and what its jobs need."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        proxy, *servers = free_ports(4)
+        port, proxy, *servers = free_ports(5)
         self.proxy = proxy
         self.token = folder / "query-token"
         # Everything next to a program is shipped with it.
