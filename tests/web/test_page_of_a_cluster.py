@@ -35,7 +35,7 @@ def test_an_open_page_survives_the_death_of_the_dispatcher(tmp_path: Path) -> No
             # The browser connects again by itself, with the session it has.
             with page.expect_response(lambda answer: answer.url.endswith("/web/") and answer.ok, timeout=60_000):
                 assert host.run("cluster", "start").returncode == 0
-            expect(page.get_by_text("No jobs.")).to_be_visible(timeout=30_000)
+            expect(page.get_by_text("No jobs.")).to_be_visible()
             browser.close()
     finally:
         host.close()
