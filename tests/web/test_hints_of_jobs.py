@@ -4,34 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
+import pytest
+from watched_harness import Watched, environment
 
-from penstock.common import Configuration, Duration, Time, WatermarkStrategy
+from penstock.common import Duration, Time, WatermarkStrategy
 from penstock.common.watermark_strategy import TimestampAssigner
-from penstock.datastream import MapFunction, StreamExecutionEnvironment
+from penstock.connectors.source import Positions
+from penstock.datastream import MapFunction, OutputTag, StreamExecutionEnvironment
+from penstock.datastream.connectors import Source
 from penstock.datastream.window import TumblingEventTimeWindows
-from penstock.driver.job_snapshot import JobSnapshot
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.testing import JobHarness
 from penstock.web.board import without_keys
 from penstock.web.hints import Hint, hints
-from penstock.web.observation import Watch
-
-
-class Watched:
-    """A job as the page sees it: each look is some seconds after the last one."""
-
-    def __init__(self, job: JobHarness) -> None:
-        self.job, self.watch, self.at_ms = job, Watch(), 0
-
-    def look(self, after_s: float = 5) -> JobSnapshot:
-        snapshot = self.job.snapshot()
-        self.at_ms = max(self.at_ms, snapshot.taken_ms) + int(1000 * after_s)
-        snapshot = msgspec.structs.replace(snapshot, taken_ms=self.at_ms)
-        self.watch.observe(snapshot)
-        return snapshot
-
-    def hint(self, kind: str, after_s: float = 5) -> Hint | None:
-        return next((each for each in hints(self.look(after_s), self.watch) if each.kind == kind), None)
 
 
 class First(TimestampAssigner):
@@ -101,22 +86,27 @@ def test_a_watermark_that_an_idle_partition_holds_back_is_reported_until_it_move
 
 
 class Fails(MapFunction):
-    """Fails at a bad line, but only once."""
+    """Fails at a bad line, as often as `left` says."""
 
-    failed = False
+    left = 0
 
     def map(self, value):
-        if value == "bad" and not Fails.failed:
-            Fails.failed = True
+        if value == "bad" and Fails.left:
+            Fails.left -= 1
             raise ValueError("bad line")
         return value
 
 
+def parsed(failures: int, restarts: int) -> Any:
+    """Return a stream whose function fails, in a job that restarts at once."""
+    Fails.left = failures
+    strategy = {"type": "fixed-delay", "fixed_delay__attempts": str(restarts)} if restarts else {"type": "none"}
+    env = environment(**{f"restart_strategy__{key}": value for key, value in strategy.items()})
+    return env.from_collection([]).uid("lines").map(Fails()).name("parse").uid("parse")
+
+
 def test_a_job_that_waits_for_its_restart_is_reported_until_it_runs():
-    strategy = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "1"}
-    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(strategy))
-    stream = env.from_collection([]).uid("lines").map(Fails()).name("parse").uid("parse")
-    with JobHarness(stream, parallelism=1, backend="filesystem") as job:
+    with JobHarness(parsed(failures=1, restarts=1), parallelism=1, backend="filesystem") as job:
         watched = Watched(job)
         found: list[Hint | None] = []
         wait = job.clock.wait
@@ -133,6 +123,77 @@ def test_a_job_that_waits_for_its_restart_is_reported_until_it_runs():
         assert found[0].text.endswith("Cause: ValueError in Source: Collection -> parse -> Collect (1/1): bad line")
         assert watched.look().state == "RUNNING"
         assert watched.hint("restarting") is None
+
+
+def test_a_job_that_fails_repeatedly_is_reported_until_ten_minutes_have_passed():
+    with JobHarness(parsed(failures=2, restarts=5), parallelism=1, backend="filesystem") as job:
+        watched = Watched(job)
+        job.push("good").epoch()
+        assert watched.kinds() == []
+        job.push("bad").epoch()
+        hint = watched.hint("restarting")
+        assert hint is not None
+        assert hint.text.startswith("The job failed 2 times within 10 min. Last cause: ValueError in ")
+        assert watched.kinds(after_s=601) == []
+
+
+def test_a_failed_job_is_reported_until_it_runs_again():
+    with JobHarness(parsed(failures=1, restarts=0), parallelism=1, backend="filesystem") as job:
+        watched = Watched(job)
+        job.push("bad")
+        with pytest.raises(UserFunctionFailed):
+            job.epoch()
+        (hint,) = watched.found()
+        assert hint.kind == "failed"
+        assert hint.text.endswith("ValueError in Source: Collection -> parse -> Collect (1/1): bad line")
+        job.epoch()
+        assert watched.kinds() == []
+
+
+MESSAGES: list[str] = []
+"""The messages that `Numbers` reads."""
+
+
+class Numbers(Source):
+    """Reads the numbers in `MESSAGES`."""
+
+    def advance(self, positions: Positions, limit: int | None) -> Positions:
+        begin = positions.get("0") or 0
+        return {"0": len(MESSAGES) if limit is None else min(len(MESSAGES), begin + limit)}
+
+    def read(self, split: str, start: Any, end: Any) -> Any:
+        for offset in range(start or 0, end):
+            message = MESSAGES[offset]
+            number = message.isdigit() or message == "bad"
+            yield message if number else self.unreadable("topic/0", f"offset {offset}", message, "not a number")
+
+
+def test_dead_letters_are_reported_until_ten_minutes_have_passed():
+    MESSAGES.clear()
+    Fails.left = 1
+    broken = OutputTag("broken")
+    env = environment(restart_strategy__type="fixed-delay", restart_strategy__fixed_delay__attempts="5")
+    orders = env.from_source(Numbers(), source_name="orders", dead_letters=broken)
+    letters = orders.get_side_output(broken).map(lambda letter: letter.position)
+    with JobHarness(orders.map(Fails()).union(letters), parallelism=2, backend="filesystem") as job:
+        watched = Watched(job)
+        MESSAGES.extend(["1", "2"])
+        job.epoch()
+        assert watched.kinds() == []
+        MESSAGES.extend(["3", "x", "y"])
+        job.epoch()
+        (hint,) = watched.found()
+        assert hint.text == "Source 'orders' could not read 2 records, which became dead letters."
+        assert {"offset 3", "offset 4"} <= set(job.output)
+        assert watched.kinds(after_s=601) == []
+        # A restart keeps the counts. It does not report old dead letters again.
+        MESSAGES.append("bad")
+        job.epoch()
+        assert job.restarts == 1
+        assert watched.kinds() == []
+        MESSAGES.append("z")
+        job.epoch()
+        assert watched.kinds() == ["dead-letters"]
 
 
 def test_state_that_grows_with_every_epoch_is_reported_until_it_stops():
