@@ -98,7 +98,7 @@ def waits_for_slots(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
             "slots",
             "error",
             f"The job waits for slots: it needs {job.slots.needed}, and {job.slots.available} are available.",
-            "Add executors, or rescale the job to a lower parallelism.",
+            "Give Spark more cores, or rescale the job to a lower parallelism.",
             "executors",
         )
 
@@ -137,14 +137,14 @@ def watermark_stands_still(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
         still = job.taken_ms - standing.since_ms
         if still < STILL_MS or vertex.totals.records_in <= standing.records or not _has_event_time(job):
             continue
-        at = "has not begun" if standing.watermark is None else f"has stood at {utc(standing.watermark)}"
+        at = "has had no value" if standing.watermark is None else f"has stood at {utc(standing.watermark)}"
         yield Hint(
             "watermark",
             "warning",
             f"The watermark of '{vertex.name}' {at} for {duration(still)}, although records arrive. "
             f"It is held back by {_held_back_by(vertex, by_id)}.",
-            "If that partition has no records, declare it idle with with_idleness(...) on its watermark strategy. "
-            "Windows and timers wait until then.",
+            "Windows and timers wait for it. If no records arrive there, add with_idleness(...) to its watermark "
+            "strategy.",
             "graph",
         )
         # The chains after it stand still for the same reason.
@@ -353,12 +353,12 @@ def _heaviest_keys(vertex: VertexSnapshot, subtask: int, rate: float) -> str:
     found = vertex.subtasks[subtask]
     named = [
         (f"{each.key} in key group {each.group}" if each.key else f"one key in key group {each.group}")
-        + f" (about {share(each.share * found.records_in_rate / rate)})"
+        + f" (about {share(each.share * found.records_in_rate / rate)} of all records)"
         for each in found.heaviest
     ]
     if not named:
         return ""
-    return f" Its heaviest {'keys are' if len(named) > 1 else 'key is'} {', '.join(named)} of all records."
+    return f" Its heaviest {'keys are' if len(named) > 1 else 'key is'} {', '.join(named)}."
 
 
 def _has_event_time(job: JobSnapshot) -> bool:

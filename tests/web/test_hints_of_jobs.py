@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from watched_harness import Watched, environment
 from penstock.common import Duration, Time, WatermarkStrategy
 from penstock.common.watermark_strategy import TimestampAssigner
 from penstock.connectors.source import Positions
-from penstock.datastream import MapFunction, OutputTag, StreamExecutionEnvironment
+from penstock.datastream import MapFunction, OutputTag, ProcessJoinFunction, StreamExecutionEnvironment
 from penstock.datastream.connectors import Source
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.driver.epoch_errors import UserFunctionFailed
@@ -22,6 +23,14 @@ from penstock.web.hints import Hint, hints
 class First(TimestampAssigner):
     def extract_timestamp(self, value, record_timestamp):
         return value[0]
+
+
+TIMED = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(0)).with_timestamp_assigner(First())
+
+
+class Pairs(ProcessJoinFunction):
+    def process_element(self, left, right, ctx):
+        yield left, right
 
 
 def keyed() -> Any:
@@ -37,7 +46,9 @@ def test_skewed_keys_are_named_until_the_records_are_even_again():
         snapshot = watched.look()
         hint = next(each for each in hints(snapshot, watched.watch) if each.kind == "skew")
         assert "Its heaviest key is 'popular' in key group " in hint.text
-        assert "% of the records" in hint.text
+        assert re.search(
+            r"receives \d\d % of the records\. Its heaviest key is .* \(about \d\d % of all records\)\.", hint.text
+        )
         # Without the state browser, the page names no keys.
         hidden = next(each for each in hints(without_keys(snapshot), watched.watch) if each.kind == "skew")
         assert "popular" not in hidden.text
@@ -64,13 +75,50 @@ def test_late_records_are_reported_until_ten_minutes_have_passed():
         assert watched.hint("late", after_s=601) is None
 
 
-def test_a_watermark_that_an_idle_partition_holds_back_is_reported_until_it_moves():
+def test_late_records_of_an_interval_join_are_reported_until_ten_minutes_have_passed():
     env = StreamExecutionEnvironment.get_execution_environment()
-    timed = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(0)).with_timestamp_assigner(First())
-    left = env.from_collection([]).uid("left").assign_timestamps_and_watermarks(timed).uid("left-timed")
-    right = env.from_collection([]).uid("right").assign_timestamps_and_watermarks(timed).uid("right-timed")
-    both = left.union(right).key_by(lambda each: each[1]).reduce(lambda a, b: a).name("both").uid("both")
-    with JobHarness(both, parallelism=1, backend="filesystem") as job:
+    left, right = (
+        env.from_collection([]).uid(uid).assign_timestamps_and_watermarks(TIMED).uid(f"{uid}-timed")
+        for uid in ("left", "right")
+    )
+    pairs = left.key_by(lambda each: each[1]).interval_join(right.key_by(lambda each: each[1]))
+    paired = pairs.between(Time.seconds(-1), Time.seconds(1)).process(Pairs()).name("pairs").uid("pairs")
+    with JobHarness(paired, parallelism=1, backend="filesystem") as job:
+        watched = Watched(job)
+        job.push((0, "a"), (5000, "a"), source="left").push((5000, "a"), source="right").epoch()
+        assert watched.hint("late") is None
+        job.push((10, "a"), source="left").push((6000, "a"), source="right").epoch()
+        hint = watched.hint("late")
+        assert hint is not None
+        assert hint.text == "Operator 'pairs' dropped 1 late record since the job started."
+        assert watched.hint("late", after_s=601) is None
+
+
+def two_timed_sources() -> Any:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    left, right = (
+        env.from_collection([]).uid(uid).assign_timestamps_and_watermarks(TIMED).uid(f"{uid}-timed")
+        for uid in ("left", "right")
+    )
+    return left.union(right).key_by(lambda each: each[1]).reduce(lambda a, b: a).name("both").uid("both")
+
+
+def test_a_source_without_any_record_is_reported_as_holding_back_the_watermark():
+    with JobHarness(two_timed_sources(), parallelism=1, backend="filesystem") as job:
+        watched = Watched(job)
+        for at in range(1000, 20_000, 1000):
+            job.push((at, "a"), source="left").epoch()
+            watched.look()
+        hint = watched.hint("watermark")
+        assert hint is not None
+        assert "The watermark of 'both -> Collect' has had no value for 1 min 35 s, although records" in hint.text
+        assert "(uid 'right'), which has no watermark." in hint.text
+        job.push((20_000, "b"), source="right").epoch()
+        assert watched.hint("watermark") is None
+
+
+def test_a_watermark_that_an_idle_partition_holds_back_is_reported_until_it_moves():
+    with JobHarness(two_timed_sources(), parallelism=1, backend="filesystem") as job:
         watched = Watched(job)
         job.push((1000, "a"), source="left").push((1000, "b"), source="right").epoch()
         watched.look()
