@@ -52,6 +52,7 @@ def test_a_server_that_was_stopped_for_100_epochs_catches_up_and_shows_nothing_u
     try:
         await_value(client, "job", 1)
         server.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, server.process.pid, os.WSTOPPED)
         pinned = storage.list("pins/")
         # The job stops respecting the pin, as it does when the server has given no sign of life for a minute.
         for name in pinned:
