@@ -62,7 +62,9 @@ STATES = ("RUNNING", "FINISHED", "FAILED", "CANCELED", "RESTARTING")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with Service(tmp_path_factory.mktemp("cluster"), spark__driver__memory="512m") as cluster:
+    # Ten checkpoints must last longer than the second between two snapshots of a job.
+    settings = {"spark__driver__memory": "512m", "execution__checkpointing__interval": "500 ms"}
+    with Service(tmp_path_factory.mktemp("cluster"), **settings) as cluster:
         yield cluster
 
 

@@ -139,7 +139,9 @@ def look_up(page: Page, key: str):  # type: ignore[no-untyped-def]
 
 
 def is_served(cluster: Cluster, job: str) -> bool:
-    """Return whether the state of the job can be read from its server."""
+    """Return whether the state of the job can be read from its server, the first of which makes the token."""
+    if not cluster.token.exists():
+        return False
     with QueryableStateClient("127.0.0.1", cluster.proxy, token_file=str(cluster.token)) as client:
         try:
             return len(client.get_many(job, "counts", [f"sensor-{number}" for number in range(3)])) == 3
