@@ -19,12 +19,11 @@ from penstock.query.client import QueryableStateClient
 from penstock.query.errors import CheckpointGone, NotServed, QueryError
 from penstock.query.locating import connect_to_proxy
 from penstock.query.protocol import CHECKPOINT, TIMESTAMP, Description
-from penstock.query.reads import KEY
+from penstock.query.reads import shape_of
 from penstock.query.registry import QueryableState
 from penstock.state.storage import MissingObject
 from penstock.tables.checkpoint import Checkpoint, NotACheckpoint
 from penstock.tables.key_history import KeyVersion, combined, history
-from penstock.tables.keys import TEXT, KeyShape, shape_from_text
 from penstock.tables.snapshot import StateInfo
 from penstock.tables.table import StateTable
 from penstock.tables.typed_keys import key_from_text, key_in, typed_key
@@ -198,7 +197,7 @@ def _rows(served: _Served, key: str | None) -> Rows:
     if key is None:
         stream = client.scan(job, state.name)
     else:
-        typed = typed_key(_shape(client.scan(job, state.name, keys=[]).schema), state.state, key)
+        typed = typed_key(shape_of(client.scan(job, state.name, keys=[]).schema), state.state, key)
         stream = client.scan(job, state.name, keys=[typed])
     number = int(stream.schema.metadata[CHECKPOINT])
     return Rows(number, (row for batch in stream for row in batch.to_pylist()))
@@ -206,7 +205,7 @@ def _rows(served: _Served, key: str | None) -> Rows:
 
 def _versions(served: _Served, key: str) -> Iterator[KeyVersion]:
     client, job, state, description = served
-    typed = typed_key(_shape(client.scan(job, state.name, keys=[]).schema), state.state, key)
+    typed = typed_key(shape_of(client.scan(job, state.name, keys=[]).schema), state.state, key)
     for number in range(description.oldest, description.newest + 1):
         try:
             stream = client.scan(job, state.name, keys=[typed], checkpoint=number)
@@ -216,8 +215,3 @@ def _versions(served: _Served, key: str) -> Iterator[KeyVersion]:
         windowed = "window_start" in stream.schema.names
         time = int(stream.schema.metadata[TIMESTAMP])
         yield KeyVersion(number, time, combined("" if windowed else state.kind, rows), f"checkpoint {number}")
-
-
-def _shape(schema: Any) -> KeyShape:
-    found = schema.metadata.get(KEY)
-    return TEXT if found is None else shape_from_text(found)

@@ -22,7 +22,7 @@ from penstock.query.stored import VALUES, Parts, StoredState
 from penstock.state.files import GroupChanges
 from penstock.state.keys import decode_key
 from penstock.tables.contents import KeyedContent, OperatorContent
-from penstock.tables.keys import TEXT, KeyShape
+from penstock.tables.keys import TEXT, KeyShape, shape_from_text
 from penstock.tables.layouts import map_key_decoder
 from penstock.tables.schemas import state_type
 
@@ -32,6 +32,12 @@ KEY = b"penstock.key"
 """Metadata of the rows of a state: the shape of the column of keys, see `KeyShape.text`."""
 _ROWS = 10_000
 """Changes in one piece of a stream."""
+
+
+def shape_of(schema: pa.Schema) -> KeyShape:
+    """Return the shape of the keys of rows with this schema."""
+    found = schema.metadata.get(KEY)
+    return TEXT if found is None else shape_from_text(found)
 
 
 class MapRange(msgspec.Struct, kw_only=True, frozen=True):

@@ -263,6 +263,30 @@ def test_a_savepoint_is_compared_with_the_newest_checkpoint(visit):
     expect(rows.nth(1).locator("td").nth(1)).to_have_text("delta")
 
 
+def test_a_job_with_checkpoints_in_memory_names_the_settings_that_show_its_state(visit, service):
+    service.change("in memory")
+    page = visit.open(f"/jobs/{JOB}/state")
+    expect(page.get_by_text("where this page cannot read them. Set state.checkpoints.dir")).to_be_visible()
+    expect(page.get_by_text("set queryable-state.enable to true.")).to_be_visible()
+
+
+def test_queryable_state_of_a_job_with_checkpoints_in_memory_is_shown(visit, service):
+    service.change("in memory, served")
+    page, result = shown_state(visit)
+    expect(page.get_by_text("shows the newest values of its queryable states")).to_be_visible()
+    expect(page.get_by_text("Keys are of type str.")).to_be_visible()
+    page.get_by_label("Key", exact=True).fill("river")
+    page.get_by_role("button", name="Look up").click()
+    expect(result).to_contain_text("checkpoint 1, live from the job's state server")
+    expect(result.locator("code").nth(1)).to_have_text("2")
+    page.get_by_label("Rows where").fill("value < 2")
+    page.get_by_role("button", name="Search").click()
+    expect(result).to_contain_text("Rows 1 to 1, the last one")
+    for button in ("History", "Export CSV", "Code for pandas"):
+        page.get_by_role("button", name=button).click()
+        expect(page.get_by_role("alert")).to_contain_text("keeps its checkpoints in the memory of its driver")
+
+
 def test_a_savepoint_leads_to_its_state_and_to_a_form_that_resumes_from_it(visit):
     page = visit.open(f"/jobs/{JOB}/checkpoints")
     page.get_by_role("link", name="Look at its state").click()
