@@ -1,4 +1,4 @@
-"""Results of operations on a job that runs: whoever has seen one sees its effect in the job."""
+"""Results of operations on a job that runs: after a client has seen one, it sees its effect in the job."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_result_is_held_back_until_the_job_is_shown_with_its_effect(
             await asyncio.wait([polled], timeout=0.2)
             assert not polled.done()
             assert running.job(JOB).parallelism == -1
-            process.point.tell()
+            process.point.notify()
             assert (await polled).done
             assert running.job(JOB).parallelism == 4
 

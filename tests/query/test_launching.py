@@ -36,7 +36,7 @@ def test_a_server_process_serves_a_job_and_ends_some_time_after_it(job, settings
         await_value(client, "the-id", 3)
         assert client.get("the name", "the value", "ann") == 3
         server.end()
-        assert server.process.wait(30) == 0
+        assert server.process.wait(120) == 0
     finally:
         server.kill()
 
@@ -85,7 +85,7 @@ def test_a_server_that_is_killed_starts_again_until_the_job_ends(job, settings, 
         await_value(client, "the-id", 4)
         assert server.process.pid != first.pid
         server.end()
-        assert server.process.wait(30) == 0
+        assert server.process.wait(120) == 0
         assert not server.watched.is_alive() or not server.watched.join(30)
     finally:
         server.kill()
@@ -121,7 +121,7 @@ def test_the_command_serves_a_job_from_its_directory(job, settings, client, as_j
     try:
         await_value(client, "job", 3)
         process.send_signal(signal.SIGINT)
-        printed, _ = process.communicate(timeout=30)
+        printed, _ = process.communicate(timeout=120)
         if as_json:
             found = json.loads(printed)
             assert found["directory"] == job.root.where
