@@ -160,7 +160,7 @@ class _Browser:
             return state_reader.look_up(snapshot, uid, name, key, self._job)
 
         if self._served:
-            found = await self._read(lambda _: served_state.look_up(job, settings, uid, name, key))
+            found = await self._read(lambda _: served_state.look_up(self._job, settings, uid, name, key))
         else:
             found = await self._read(lambda _: self._of_moment(look_up))
         if found is not None:
@@ -218,7 +218,7 @@ class _Browser:
 
         if self._served:
             found = await self._read(
-                lambda reading: served_state.page(job, settings, uid, name, offset, where, reading)
+                lambda reading: served_state.page(self._job, settings, uid, name, offset, where, reading)
             )
         else:
             found = await self._read(lambda reading: self._of_moment(lambda snapshot: page(snapshot, reading)))
