@@ -115,7 +115,7 @@ def rescale(
     as_json: AsJson = False,
     yarn_id: YarnId = None,
 ) -> None:
-    """Change the parallelism of a running job, starting with its next epoch."""
+    """Change the parallelism of a running job. Return when the job runs with it, and has a checkpoint that says so."""
     asked = Rescale(parallelism=_wanted(parallelism))
     _report(_have_done(job, address, setting, "Rescaling", asked), as_json)
 
