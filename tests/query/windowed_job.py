@@ -184,9 +184,9 @@ class Expected:
         self.waiting[key][time + DELAY] = number
         self.fading[key] = number, None
 
-    def advance(self, watermark: int, clock: int) -> None:
-        """End an epoch with a watermark, at a processing time."""
-        self.watermark, self.clock = watermark, clock
+    def advance(self, clock: int) -> None:
+        """End an epoch at a processing time: the watermark is that of its records."""
+        watermark, self.clock = self.watermark, clock
         self.fading = {
             key: (number, clock if written is None else written) for key, (number, written) in self.fading.items()
         }

@@ -220,7 +220,7 @@ def run(directory: str, ports: list[int]) -> None:
         now = sum(1 for each in places if each.startswith("count/"))
         last = said["rescales"][-1] if said["rescales"] else {}
         if last.get("when") == "after" and "killed" not in last and now == last["parallelism"]:
-            last["killed"] = kill(places)
+            last |= {"killed": kill(places), "died": epoch.number}
         if (threads and threads[-1].is_alive()) or now != last.get("parallelism", FIRST) or epoch.number % EVERY:
             return
         standbys = all_standbys(living(), epoch.number, block_places(places, now))
@@ -233,13 +233,14 @@ def run(directory: str, ports: list[int]) -> None:
             threads.append(threading.Thread(target=client.cancel))
         else:
             wanted, when = waiting.pop(0)
-            said["rescales"].append({"parallelism": wanted, "when": when, "asked": epoch.number})
+            asked = {"parallelism": wanted, "when": when, "asked": epoch.number, "executors": [*living()]}
+            said["rescales"].append(asked)
             if when == "within":
                 Path(directory, "kill").write_text(str(wanted))
             # The request waits for the end of this epoch.
             threads.append(threading.Thread(target=client.rescale, args=(wanted,)))
             if when == "asked":
-                said["rescales"][-1]["killed"] = kill(places)
+                asked["killed"] = kill(places)
         threads[-1].start()
 
     env.add_epoch_listener(change)

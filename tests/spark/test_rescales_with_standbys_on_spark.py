@@ -57,13 +57,13 @@ class TestAJobWhoseExecutorsDieAtItsRescales:
         assert {each["count"] for each in counts} == {FIRST, *(parallelism for parallelism, _ in RESCALES)}
         assert sorted(map(int, said["places"])) == [*range(1, len(counts) + 1)]
 
-    def test_the_tasks_run_on_survivors_and_not_on_the_dead(self, said: Any) -> None:
+    def test_the_next_epoch_runs_on_survivors(self, said: Any) -> None:
         for each in said["rescales"]:
-            after = [places for number, places in said["places"].items() if int(number) > each["asked"] + 1]
-            if "killed" in each and each["when"] == "asked":
-                assert all(each["killed"] not in places.values() for places in after)
-            before = {*said["places"][str(each["asked"])].values()}
-            assert before & {*said["places"][str(each["recovered"])].values()}
+            died, killed = each.get("died", each["asked"]), each.get("killed")
+            survivors = {*each["executors"]} - {killed}
+            assert survivors & {*said["places"][str(died + 1)].values()}
+            after = [places for number, places in said["places"].items() if int(number) > died]
+            assert all(killed not in places.values() for places in after)
 
     def test_each_block_has_a_standby_on_another_executor_again(self, said: Any) -> None:
         for each in said["rescales"]:
@@ -77,7 +77,7 @@ class TestAJobWhoseExecutorsDieAtItsRescales:
         storage = newest_lineage(said["directory"] / "checkpoints" / JOB)
         manifest = last_manifest(storage)
         records = words(100 * MOST_EPOCHS, 3)[: manifest.records["words"]]
-        assert manifest.records["words"] >= 100 * said["rescales"][-1]["recovered"]
+        assert len(records) > 1000
         assert read_values(storage, "count", "n", int) == expected_counts(records)
         output = [
             tuple(value)
