@@ -76,7 +76,7 @@ class Owner(NamedTuple):
     group: int
     block: int
     subtask: int | None
-    """None if the job does not run."""
+    """At the parallelism of the checkpoint, or now for a savepoint; None if the job does not have the operator."""
 
 
 class FoundKey(NamedTuple):
@@ -198,9 +198,7 @@ def look_up(snapshot: Snapshot, uid: str, state: str, key: str, job: JobSnapshot
     if not isinstance(content, KeyedContent):
         return FoundKey(table.get(wanted), None, source=snapshot.path)
     group = key_group_of(canonical(wanted), content.max_parallelism)
-    parallelism = next(
-        (vertex.parallelism for vertex in job.vertices if uid in [operator.uid for operator in vertex.operators]), None
-    )
+    parallelism = _parallelism(snapshot, uid, job)
     subtask = None if parallelism is None else owner_of(group, parallelism, content.max_parallelism)
     return FoundKey(
         table.get(wanted),
@@ -208,6 +206,16 @@ def look_up(snapshot: Snapshot, uid: str, state: str, key: str, job: JobSnapshot
         [] if content.timers else _timers(snapshot, uid, wanted),
         table.info.ttl_ms,
         snapshot.path,
+    )
+
+
+def _parallelism(snapshot: Snapshot, uid: str, job: JobSnapshot) -> int | None:
+    """Return the parallelism that the blocks of a snapshot go with: that of a checkpoint, and for a savepoint the
+    current one of the job, if it has the operator."""
+    if isinstance(snapshot, Checkpoint):
+        return snapshot.manifest.operators[uid].parallelism
+    return next(
+        (vertex.parallelism for vertex in job.vertices if uid in [operator.uid for operator in vertex.operators]), None
     )
 
 

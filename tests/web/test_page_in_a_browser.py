@@ -397,7 +397,7 @@ def test_a_chosen_chart_is_remembered_by_the_browser_until_it_is_removed(visit):
     page.get_by_label("Remove a chart").click()
     page.get_by_role("option", name="Job: numRestarts").click()
     expect(chart).not_to_be_visible()
-    # The browser is told to forget it after the chart has gone.
+    # The server asks the browser to forget the chart after it has removed it.
     page.wait_for_function("JSON.stringify(Object.values(localStorage)) === '[\"[]\"]'")
     page = visit.open(f"/jobs/{JOB}/charts")
     expect(page.get_by_role("heading", name="Throughput")).to_be_visible()
