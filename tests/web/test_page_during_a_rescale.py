@@ -106,7 +106,7 @@ def rescale(page: Page, wanted: int, *, shown: int) -> None:
     expect(dialog.get_by_label("Parallelism")).to_have_value(str(shown))
     dialog.get_by_label("Parallelism").fill(str(wanted))
     dialog.get_by_role("button", name="Rescale").click()
-    expect(page.get_by_text("Rescale is complete.")).to_be_visible(timeout=10_000)
+    expect(page.get_by_text("Rescale is complete.")).to_be_visible()
     page.get_by_role("button", name="Close").click()
 
 
@@ -119,7 +119,7 @@ def look_up(page: Page, key: str, expected: str) -> None:
     page.get_by_label("Key", exact=True).fill(key)
     page.get_by_role("button", name="Look up").click()
     result = page.get_by_role("region", name="Result")
-    expect(result).to_contain_text("Key group", timeout=10_000)
+    expect(result).to_contain_text("Key group")
     expect(result.get_by_text(re.compile("^Key group"))).to_have_text(expected)
 
 
@@ -130,18 +130,18 @@ def test_open_pages_follow_a_rescale_to_more_subtasks_to_too_many_and_back(servi
     expect(subtasks).to_have_count(2)
     expect(graph.locator("a.vertex").nth(1)).to_contain_text("parallelism 2 ·")
     state = opened(context, service, "/state")
-    expect(state.get_by_role("region", name="Result")).to_contain_text("Rows 1 to 50", timeout=10_000)
+    expect(state.get_by_role("region", name="Result")).to_contain_text("Rows 1 to 50")
     plan = opened(context, service, "/plan")
     # Its group belongs to other blocks and to another subtask after the rescale.
     look_up(state, "word 7", owner("word 7", 2, 16))
 
     rescale(graph, 24, shown=2)
     assert service.epoch() >= 2
-    expect(subtasks).to_have_count(24, timeout=10_000)
+    expect(subtasks).to_have_count(24)
     expect(graph.locator("a.vertex").nth(1)).to_contain_text("parallelism 24 ·")
     expect(parallelism(graph)).to_have_text("24")
-    expect(parallelism(state)).to_have_text("24", timeout=10_000)
-    expect(plan.locator("pre").first).to_contain_text("(parallelism 24)", timeout=10_000)
+    expect(parallelism(state)).to_have_text("24")
+    expect(plan.locator("pre").first).to_contain_text("(parallelism 24)")
     blocks = blocks_for(24, MOST).count
     assert blocks > 24
     look_up(state, "word 7", owner("word 7", 24, blocks))
@@ -149,16 +149,16 @@ def test_open_pages_follow_a_rescale_to_more_subtasks_to_too_many_and_back(servi
     before = service.epoch()
     rescale(graph, 100, shown=24)
     problem = graph.locator(".problems li[data-kind=slots]")
-    expect(problem).to_contain_text("The job waits for slots: it needs 100, and 40 are available.", timeout=10_000)
+    expect(problem).to_contain_text("The job waits for slots: it needs 100, and 40 are available.")
     expect(problem).to_contain_text("Next: Add executors, or rescale the job to a lower parallelism.")
     assert service.epoch() - before <= 1
     state.get_by_role("button", name="Look up").click()
-    expect(state.get_by_role("region", name="Result")).to_contain_text("Key group", timeout=10_000)
+    expect(state.get_by_role("region", name="Result")).to_contain_text("Key group")
 
     rescale(graph, 3, shown=100)
-    expect(problem).to_have_count(0, timeout=10_000)
+    expect(problem).to_have_count(0)
     assert service.epoch() > before
-    expect(subtasks).to_have_count(3, timeout=10_000)
+    expect(subtasks).to_have_count(3)
     look_up(state, "word 8", owner("word 8", 3, 16))
     for section in SECTIONS:
         page = opened(context, service, f"/{section}")
