@@ -40,7 +40,6 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(300)
 class TestAJobWhoseExecutorsDieAtItsRescales:
     def test_every_rescale_met_a_death_and_the_job_recovered_from_it_in_place(self, said: Any) -> None:
         assert [(each["parallelism"], each["when"]) for each in said["rescales"]] == [*map(tuple, RESCALES)]
