@@ -33,7 +33,7 @@ def list_(
     address: Address = None,
     setting: Setting = None,
 ) -> None:
-    """List the jobs that run on this host, by hand or in its cluster."""
+    """List the running jobs: those that you started by hand on this host, and those of the service."""
     with ShownErrors():
         jobs = [job for job in FoundJobs(setting, address).all() if all_jobs or not job.ended]
     if as_json:

@@ -69,6 +69,8 @@ _FIRST_S = 10.0
 """How long the start waits until all jobs are found."""
 _PROBE_S = 5.0
 """How often a Dispatcher checks whether it can write records."""
+_RESULT_SHOWN_S = 5.0
+"""How long the result of an operation is held back until the job is shown with its effect."""
 _INSPECTIONS = 4
 """Programs that are inspected at the same time: each takes a process, as jobs do, but no limit of jobs counts it."""
 _INSPECTION_WAIT_S = 5.0
@@ -349,6 +351,13 @@ class Dispatcher:
     async def operation(self, job_id: str, trigger_id: str) -> Operation:
         if not job_id:
             return self._operations.poll(trigger_id)
+        operation = await self._operation(job_id, trigger_id)
+        if operation.done:
+            # A client that reads the job after the result must see its effect, such as the new parallelism.
+            await self._jobs.await_effect(job_id, operation, _RESULT_SHOWN_S)
+        return operation
+
+    async def _operation(self, job_id: str, trigger_id: str) -> Operation:
         try:
             answer = await self.ask(job_id, Poll(id=trigger_id))
             if isinstance(answer, Operation):

@@ -64,6 +64,10 @@ class Feed:
         task = asyncio.get_running_loop().create_task(self._follow(job_id, attempt, connect, wait_s))
         self._followed[job_id] = _Followed(attempt, task)
 
+    def follows(self, job_id: str) -> bool:
+        """Return whether snapshots of a job can arrive."""
+        return job_id in self._followed
+
     def leave(self, job_id: str) -> None:
         """Stop receiving snapshots of a job."""
         known = self._followed.pop(job_id, None)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 import msgspec
@@ -22,7 +23,8 @@ from penstock.cluster.records import Claim, JobView, UnknownJob
 from penstock.cluster.shown import shown
 from penstock.common.wall_clock import now_ms
 from penstock.driver.control_messages import Answer, Request
-from penstock.driver.job_snapshot import JobSnapshot
+from penstock.driver.job_snapshot import JobSnapshot, Operation
+from penstock.driver.operations import stops
 from penstock.state.storage import StorageError
 
 _NOT_STARTED = ("INITIALIZING", "CREATED")
@@ -43,6 +45,8 @@ class JobTable:
         self._feed = Feed(self._received)
         self._follows = True
         self._reading: set[asyncio.Task[None]] = set()
+        self._news = asyncio.Event()
+        """Set and replaced when the shown state of any job can have changed."""
 
     async def close(self) -> None:
         await self._feed.close()
@@ -80,6 +84,7 @@ class JobTable:
         self._follows = False
         self._feed.leave_all()
         self._pushed.clear()
+        self._wake()
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
@@ -120,6 +125,7 @@ class JobTable:
         self._feed.leave(job_id)
         for known in (self._views, self._pushed, self._shown):
             known.pop(job_id, None)
+        self._wake()
 
     async def _read_history(self, job_id: str) -> None:
         stored = await self.stored(job_id)
@@ -144,8 +150,13 @@ class JobTable:
     def _show(self, job_id: str) -> None:
         before, after = self._shown.get(job_id), shown(self._views[job_id], self._pushed.get(job_id))
         self._shown[job_id] = after
+        self._wake()
         if before is None or before.state != after.state:
             self._events.add("job-state", job_id, {"state": after.state, "name": after.name})
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
 
     # -- reads and requests --------------------------------------------------------------------------------------------
 
@@ -159,6 +170,22 @@ class JobTable:
         if snapshot is None:
             raise UnknownJob(f"The cluster has no job {job_id}.", fix="`penstock list` shows the jobs.")
         return snapshot
+
+    async def await_effect(self, job_id: str, result: Operation, timeout_s: float) -> None:
+        """Wait until a job is shown with the effect of an operation, but not longer than this.
+
+        Does not wait if no snapshots arrive.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self._feed.follows(job_id) and not self._shows(job_id, result):
+                    await self._news.wait()
+
+    def _shows(self, job_id: str, result: Operation) -> bool:
+        snapshot = self._shown[job_id]
+        if snapshot.ended_ms >= 0:
+            return True
+        return result in snapshot.operations and not stops(result)
 
     def name_of_last(self, program: str, entry: str, arguments: Sequence[str]) -> str:
         """Return the name of the newest job that runs or ran this program with these arguments; empty without one."""

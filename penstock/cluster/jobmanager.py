@@ -92,6 +92,7 @@ class JobManager:
         self._cancelled = False
         self._client: JobClient | None = None
         self._commands: Commands | None = None
+        self._point: ControlPoint | None = None
         self._submission: Submission | None = None
         self._ended = threading.Event()
 
@@ -106,7 +107,9 @@ class JobManager:
         submission = self._submission = self._records.view(self._order.job_id).submission
         SECRETS.learn({**self._order.defaults, **submission.configuration}, submission.arguments)
         presence = self._announce()
-        point = ControlPoint(self._order.control, socket_name(self._order.job_id, self._order.attempt), self._answer)
+        point = self._point = ControlPoint(
+            self._order.control, socket_name(self._order.job_id, self._order.attempt), self._answer
+        )
         threading.Thread(target=self._watch, name="penstock-records", daemon=True).start()
         try:
             self._run_program(submission)
@@ -201,13 +204,19 @@ class JobManager:
 
     def _attach(self, job: DescribableJob, client: JobClient) -> Callable[[], None]:
         """Route commands to the job from now on."""
-        commands = Commands(job, client, REST_STORE_DURATION.read(self._order.settings) / 1000)
+        kept_s = REST_STORE_DURATION.read(self._order.settings) / 1000
+        commands = Commands(job, client, kept_s, completed=self._notify)
         with self._lock:
             self._client, self._commands = client, commands
             cancelled = self._cancelled
         if cancelled:
             self._exit()
         return lambda: None
+
+    def _notify(self) -> None:
+        """Send the effect of an operation to the Dispatcher, which waits for it before it passes on the result."""
+        if self._point is not None:
+            self._point.notify()
 
     # -- commands ------------------------------------------------------------------------------------------------------
 

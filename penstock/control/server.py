@@ -43,6 +43,9 @@ class ControlPoint:
         self._answer = answer
         self._path = os.path.join(directory, name + SUFFIX)
         self._closed = threading.Event()
+        self._news = threading.Condition()
+        self._notified = 0
+        """How often `notify` was called."""
         self._places = threading.BoundedSemaphore(_CLIENTS)
         self._at_work: set[threading.Thread] = set()
         """Threads that have a request and owe an answer."""
@@ -57,6 +60,7 @@ class ControlPoint:
         if self._closed.is_set():
             return
         self._closed.set()
+        self.notify()
         with suppress(OSError):
             if _identity(self._path) == self._file:
                 os.unlink(self._path)
@@ -65,6 +69,12 @@ class ControlPoint:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._let_go()
+
+    def notify(self) -> None:
+        """Send an answer now to clients that follow the job, if it has changed. Can be called from any thread."""
+        with self._news:
+            self._notified += 1
+            self._news.notify_all()
 
     def _let_go(self) -> None:
         """Drop the exit handler, because a process can run many jobs and must not keep finished ones."""
@@ -131,13 +141,20 @@ class ControlPoint:
 
     def _changes(self, request: Follow) -> Iterator[bytes]:
         """Yield the answer after each change, and at least every few seconds, until the control point is closed."""
-        sent, sent_at, closed = b"", 0.0, False
+        sent, sent_at, notified, closed = b"", 0.0, -1, False
         while not closed:
-            closed = self._closed.wait(_FOLLOW_S if sent else 0)
+            notified = self._await_news(notified)
+            closed = self._closed.is_set()
             line, now = _line(self._answer_to(request)), time.monotonic()
             if line != sent or closed or now - sent_at >= _HEARTBEAT_S:
                 sent, sent_at = line, now
                 yield line
+
+    def _await_news(self, notified: int) -> int:
+        """Wait until `notify` is called again, but not longer than a period. Return how often it has been called."""
+        with self._news:
+            self._news.wait_for(lambda: self._notified != notified, _FOLLOW_S)
+            return self._notified
 
     def _answer_to(self, request: Request) -> Answer:
         try:

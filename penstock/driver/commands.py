@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -69,10 +70,12 @@ class DescribableJob(Protocol):
 class Commands:
     """Answers requests. Thread-safe; handles several requests concurrently."""
 
-    def __init__(self, job: DescribableJob, client: JobClient, kept_s: float) -> None:
-        """`kept_s`: how long the result of an operation can be polled."""
+    def __init__(
+        self, job: DescribableJob, client: JobClient, kept_s: float, completed: Callable[[], None] = lambda: None
+    ) -> None:
+        """`kept_s`: how long the result of an operation can be polled. `completed` is called after each result."""
         self._job, self._client = job, client
-        self._operations = Operations(kept_s)
+        self._operations = Operations(kept_s, completed=completed)
 
     def __call__(self, request: Request) -> Answer:
         """Carry out a request and return the answer."""
@@ -92,8 +95,9 @@ class Commands:
         return self._carry_out(request)
 
     def snapshot(self) -> JobSnapshot:
-        """Return a snapshot of the job, with its recent operations."""
-        return msgspec.structs.replace(self._job.snapshot(), operations=self._operations.recent())
+        """Return a snapshot of the job, with its recent operations. It shows the effect of those that are done."""
+        operations = self._operations.recent()
+        return msgspec.structs.replace(self._job.snapshot(), operations=operations)
 
     def await_results(self, timeout_s: float) -> None:
         """Wait for the results of the operations in progress, but not longer than this. Call when the job has ended."""

@@ -300,12 +300,13 @@ class EpochDriver:
         collected = self._collect(epoch, pause)
         decided = self._decide(epoch, collected)
         with pause.lifted():
+            waited = self._await_commits()
             committing = self._commit_before_checkpoint(decided)
         published = self._publish(epoch, collected, decided)
         with pause.lifted():
             committing += self._commit(epoch, collected, decided)
         self.checkpoints.add_commit(published.manifest.id, round(committing * 1000))
-        return self._account(collected, published, committing)
+        return self._account(collected, published, committing, waited)
 
     def _trigger(
         self, batch: int | None, spark_log: dict[str, bytes], ends_input: bool, log_index: dict[str, int] | None
@@ -392,10 +393,17 @@ class EpochDriver:
         )
         return DecidedEpoch(manifest=manifest, commits=commits)
 
+    def _await_commits(self) -> float:
+        """Wait until the commits that began with the previous epoch are complete. Return the seconds taken.
+
+        At most one epoch then needs to be committed again.
+        """
+        began = self.monotonic()
+        self._committer.join()
+        return self.monotonic() - began
+
     def _commit_before_checkpoint(self, decided: DecidedEpoch) -> float:
         """Commit sinks that publish records before the checkpoint is complete. Return the seconds taken."""
-        # Joining here ensures that at most one epoch needs to be committed again.
-        self._committer.join()
         began = self.monotonic()
         self._committer.commit_now(decided.manifest.id, decided.commits.before_checkpoint)
         return self.monotonic() - began
@@ -439,8 +447,14 @@ class EpochDriver:
         self.probe("committed")
         return took
 
-    def _account(self, collected: CollectedEpoch, published: PublishedEpoch, committing: float) -> EpochStatistics:
-        """Pass the checkpoint to housekeeping, check limits, grant credits and record statistics."""
+    def _account(
+        self, collected: CollectedEpoch, published: PublishedEpoch, committing: float, waited: float
+    ) -> EpochStatistics:
+        """Pass the checkpoint to housekeeping, check limits, grant credits and record statistics.
+
+        The sinks committed for `committing` seconds. Before, the epoch `waited` for commits of the previous one, which
+        the credits know by their cost.
+        """
         manifest, totals = published.manifest, collected.totals
         if published.version is not None and not self.single_epoch:
             self._housekeeping.published(manifest, published.version)
@@ -463,7 +477,7 @@ class EpochDriver:
                 manifest=manifest,
                 collected=collected,
                 statistics=statistics,
-                committing=committing,
+                committing=waited + committing,
                 slots=slots,
             )
         )

@@ -42,9 +42,11 @@ class BeingStopped(PenstockError):
 class Operations:
     """Thread-safe."""
 
-    def __init__(self, kept_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`kept_s`: how long a result can be polled."""
-        self._kept_s, self._clock = kept_s, clock
+    def __init__(
+        self, kept_s: float, clock: Callable[[], float] = time.monotonic, completed: Callable[[], None] = lambda: None
+    ) -> None:
+        """`kept_s`: how long a result can be polled. `completed` is called after each result, in any thread."""
+        self._kept_s, self._clock, self._completed = kept_s, clock, completed
         self._changed = threading.Condition()
         """Notified of each result."""
         self._known: dict[str, tuple[Operation, float]] = {}
@@ -59,7 +61,7 @@ class Operations:
             self._forget_old()
             if trigger_id in self._known:
                 return self._known[trigger_id][0]
-            if kind not in ("", CANCEL) and any(_stops(each) for each, _ in self._known.values()):
+            if kind not in ("", CANCEL) and any(stops(each) for each, _ in self._known.values()):
                 raise BeingStopped(
                     "The job is being stopped.", fix="Wait until it has ended, or until the stop has failed."
                 )
@@ -105,6 +107,7 @@ class Operations:
         with self._changed:
             self._known[operation.trigger_id] = result, self._clock()
             self._changed.notify_all()
+        self._completed()
 
     def _forget_old(self) -> None:
         now = self._clock()
@@ -114,6 +117,6 @@ class Operations:
             del self._known[key]
 
 
-def _stops(operation: Operation) -> bool:
+def stops(operation: Operation) -> bool:
     """Return whether an operation ends the job: it is in progress, or has succeeded."""
     return operation.kind == STOP and not operation.failure_kind

@@ -176,6 +176,7 @@ def test_a_stop_that_ends_its_job_at_once_has_its_savepoint_before_the_superviso
     async def scenario() -> Operation:
         async with following(tmp_path) as running:
             monkeypatch.setattr(running._jobs, "changed", lambda view: None)
+            monkeypatch.setattr("penstock.cluster.dispatcher._RESULT_SHOWN_S", 0.05)
             process.decide(Verdict.STOPPED, savepoint=PATH)
             process.snapshot = last_snapshot
             process.store(done=True, savepoint=PATH)

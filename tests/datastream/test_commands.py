@@ -29,7 +29,7 @@ from penstock.driver.control_messages import (
     TakeCheckpoint,
     Trigger,
 )
-from penstock.driver.job_snapshot import Operation
+from penstock.driver.job_snapshot import JobSnapshot, Operation
 from penstock.driver.operations import BeingStopped
 from penstock.errors import PenstockError
 from penstock.graph.builder import build
@@ -170,6 +170,25 @@ def test_a_job_makes_several_savepoints_at_the_same_time() -> None:
     for name in ("a", "b"):
         commands(Trigger(id=name, request=MakeSavepoint()))
     assert completed(commands, "a").savepoint == completed(commands, "b").savepoint == "/set/live"
+
+
+def test_a_snapshot_that_shows_an_operation_as_done_shows_its_effect_and_is_announced() -> None:
+    announced = threading.Event()
+    job: Any = FakeJob()
+
+    def snapshot() -> JobSnapshot:
+        now = JobSnapshot(id=ID, name="counts", state="RUNNING", parallelism=4 if job.done else 1)
+        if not job.done:
+            # The operation is carried out while the snapshot is taken.
+            commands(Trigger(id="a", request=Rescale(parallelism=4)))
+            assert announced.wait(10)
+        return now
+
+    job.snapshot = snapshot
+    commands = Commands(job, client_of(job), 300, announced.set)
+    during, after = commands.snapshot(), commands.snapshot()
+    assert (during.parallelism, during.operations) == (1, [])
+    assert (after.parallelism, [each.done for each in after.operations]) == (4, [True])
 
 
 def test_the_description_of_a_job_has_its_current_parallelism() -> None:
