@@ -122,7 +122,7 @@ class TestAnIdleJob:
         client = start()
         client.rescale(3)
         (tmp_path / "fails").touch()
-        with pytest.raises(RescaleFailed, match="'idle' was not rescaled.* ValueError: it failed"):
+        with pytest.raises(RescaleFailed, match=r"'idle' was not rescaled.* ValueError: it failed"):
             client.rescale(4)
         # It waits until the job has restarted.
         client.trigger_checkpoint().result()
