@@ -138,10 +138,11 @@ def run():
     with every_kind(parallelism=3) as job:
         reader = Reader(job, retained=40)
         oracle = {}
-        for epoch in range(40):
-            job.push(*records(rng)).epoch()
+        for epoch in range(39):
             if epoch == 20:
                 job.rescale(7)
+                oracle[job.checkpoint] = committed(job)
+            job.push(*records(rng)).epoch()
             oracle[job.checkpoint] = committed(job)
             reader.poll()
         yield reader, oracle
