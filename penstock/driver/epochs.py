@@ -36,7 +36,7 @@ from penstock.errors import PenstockError
 from penstock.graph.physical import PhysicalGraph
 from penstock.savepoint.format import dispose_claimed, savepoint_storage
 from penstock.state.blocks import Blocks
-from penstock.state.storage import Storage
+from penstock.state.storage import Storage, StorageError
 
 
 @dataclass
@@ -142,7 +142,7 @@ class EpochDriver:
             return None
         manifest, version = found
         check_restorable(manifest, self._program, self.sources, self._manifests.key_types, self.storage.where)
-        self._set_scale(recalled(self._program, manifest.rescaled))
+        self.set_scale(recalled(self._program, manifest.rescaled))
         self.last, self.version, self.lineage = manifest, version, manifest.lineage
         self._clocks.processing.reach(manifest.timestamp)
         self._committer.lineage = manifest.lineage
@@ -158,17 +158,33 @@ class EpochDriver:
         self._dispose_claimed(manifest)
         return manifest
 
-    def rescale(self, wanted: int | Mapping[str, int]) -> None:
-        """Change the parallelism from the next epoch on. Call between epochs. Raises CannotRescale."""
-        self._set_scale(scale_for(self._program, wanted, self.scale))
+    def check_rescale(self, wanted: int | Mapping[str, int]) -> Scale:
+        """Check a request, at any time, and return the scale that it asks for.
 
-    def check_rescale(self, wanted: int | Mapping[str, int]) -> None:
-        """Check a request at any time. Raises CannotRescale."""
-        scale_for(self._program, wanted, self.scale)
+        Raises CannotRescale, or TooFewSlotsToRescale if the job would wait for slots.
+        """
+        scale = scale_for(self._program, wanted, self.scale)
+        if self.slots is not None and scale != self.scale:
+            self.slots.check_rescale(self._program.rescaled(scale))
+        return scale
 
-    def _set_scale(self, scale: Scale) -> None:
+    def set_scale(self, scale: Scale) -> None:
+        """Change the scale. Call between epochs. It is stored with the checkpoint of the next one."""
         self.scale = scale
         self.graph = self._program.rescaled(scale)
+
+    def has_published(self, number: int) -> bool | None:
+        """Return whether this driver has published a checkpoint, or None if the storage does not tell.
+
+        An epoch can fail after its checkpoint: a sink could not commit, or the storage's answer was lost.
+        """
+        if number < self.next_number:
+            return True
+        try:
+            found = latest(self.storage)
+        except StorageError:
+            return None
+        return found is not None and found[0].id == number and found[0].token == self.token
 
     @property
     def blocks(self) -> dict[str, Blocks]:

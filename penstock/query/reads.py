@@ -300,7 +300,7 @@ class Reads:
         entries = [entry for entry in change.entries if entry[0][2:6] in ids]
         if state.state.kind == "map" and state.form is None:
             for prefix in cleared:
-                place, _ = state.place_of(prefix)
+                place = state.cleared_place(prefix)
                 yield Change(key=place.key, window=place.window)
             for full, data in entries:
                 place, map_key = state.place_of(full)
@@ -313,7 +313,9 @@ class Reads:
                 parts = None if data is None else [(b"", state.current_value(data))]
                 yield Change(key=place.key, window=place.window, parts=parts)
             return
-        places = dict.fromkeys(state.place_of(full)[0] for full in [*cleared, *(full for full, _ in entries)])
+        places = dict.fromkeys(
+            [*map(state.cleared_place, cleared), *(state.place_of(full)[0] for full, _ in entries)],
+        )
         for place in places:
             parts = state.get(self._follower, place.key, place.window) or None
             yield Change(key=place.key, window=place.window, parts=parts)

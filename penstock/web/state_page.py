@@ -151,15 +151,16 @@ class _Browser:
             return
         key = self._key.value
         uid, name = self._chosen()
-        job, settings, now = self._job, self._settings, self._moment.value == state_reader.NEWEST
+        settings, now = self._settings, self._moment.value == state_reader.NEWEST
 
         def look_up(snapshot: Snapshot) -> state_reader.FoundKey:
+            # The job can have been rescaled since the last read.
             if now:
-                return live_state.look_up_now(snapshot, job, settings, uid, name, key)
-            return state_reader.look_up(snapshot, uid, name, key, job)
+                return live_state.look_up_now(snapshot, self._job, settings, uid, name, key)
+            return state_reader.look_up(snapshot, uid, name, key, self._job)
 
         if self._served:
-            found = await self._read(lambda _: served_state.look_up(job, settings, uid, name, key))
+            found = await self._read(lambda _: served_state.look_up(self._job, settings, uid, name, key))
         else:
             found = await self._read(lambda _: self._of_moment(look_up))
         if found is not None:
@@ -208,16 +209,16 @@ class _Browser:
             return
         uid, name = self._chosen()
         where, offset, moment = self._search.value.strip(), self._offset, self._moment.value
-        job, settings = self._job, self._settings
+        settings = self._settings
 
         def page(snapshot: Snapshot, reading: Reading) -> state_reader.Rows:
             if moment == state_reader.NEWEST:
-                return live_state.page_now(snapshot, job, settings, uid, name, offset, where, reading)
+                return live_state.page_now(snapshot, self._job, settings, uid, name, offset, where, reading)
             return state_reader.page_of(snapshot, uid, name, offset, where, reading)
 
         if self._served:
             found = await self._read(
-                lambda reading: served_state.page(job, settings, uid, name, offset, where, reading)
+                lambda reading: served_state.page(self._job, settings, uid, name, offset, where, reading)
             )
         else:
             found = await self._read(lambda reading: self._of_moment(lambda snapshot: page(snapshot, reading)))

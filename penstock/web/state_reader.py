@@ -77,7 +77,7 @@ class Owner(NamedTuple):
     block: int | None
     """None if only a state server knows it."""
     subtask: int | None
-    """None if the job does not run."""
+    """At the parallelism of the checkpoint, or now for a savepoint; None if the job does not have the operator."""
 
 
 class FoundKey(NamedTuple):
@@ -210,7 +210,8 @@ def look_up(snapshot: Snapshot, uid: str, state: str, key: str, job: JobSnapshot
     if not isinstance(content, KeyedContent):
         return FoundKey(table.get(wanted), None, source=snapshot.path)
     group = key_group_of(canonical(wanted), content.max_parallelism)
-    subtask = owning_subtask(job, uid, group, content.max_parallelism)
+    parallelism = _parallelism(snapshot, uid, job)
+    subtask = None if parallelism is None else owner_of(group, parallelism, content.max_parallelism)
     return FoundKey(
         table.get(wanted),
         Owner(group, snapshot.keyed_source(uid).block_of(group), subtask),
@@ -220,12 +221,24 @@ def look_up(snapshot: Snapshot, uid: str, state: str, key: str, job: JobSnapshot
     )
 
 
+def _parallelism(snapshot: Snapshot, uid: str, job: JobSnapshot) -> int | None:
+    """Return the parallelism that the blocks of a snapshot go with: that of a checkpoint, and for a savepoint the
+    current one of the job, if it has the operator."""
+    if isinstance(snapshot, Checkpoint):
+        return snapshot.manifest.operators[uid].parallelism
+    return _current_parallelism(job, uid)
+
+
 def owning_subtask(job: JobSnapshot, uid: str, group: int, max_parallelism: int) -> int | None:
-    """Return the subtask of an operator that owns a key group; None if the job does not run."""
-    parallelism = next(
+    """Return the subtask of an operator that owns a key group now; None if the job does not have the operator."""
+    parallelism = _current_parallelism(job, uid)
+    return None if parallelism is None else owner_of(group, parallelism, max_parallelism)
+
+
+def _current_parallelism(job: JobSnapshot, uid: str) -> int | None:
+    return next(
         (vertex.parallelism for vertex in job.vertices if uid in [operator.uid for operator in vertex.operators]), None
     )
-    return None if parallelism is None else owner_of(group, parallelism, max_parallelism)
 
 
 def _timers(snapshot: Snapshot, uid: str, key: Any) -> list[dict[str, Any]]:

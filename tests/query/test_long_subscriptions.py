@@ -63,7 +63,7 @@ def test_changes_give_the_state_of_each_checkpoint_through_crashes_rescales_and_
     job = make_job("job", SETTINGS)
     job.run(("k1", 1))
     server = serve(job)
-    client = connect(timeout=5)
+    client = connect()
     subscriptions = [Subscription(client, name) for name in STATES]
     oracle = {}
     restored = 0

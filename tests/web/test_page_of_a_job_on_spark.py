@@ -84,14 +84,14 @@ def test_a_job_is_watched_read_saved_and_stopped_from_its_page(tmp_path: Path) -
             expect(page.locator("#jobs tbody tr")).to_contain_text("running", timeout=120_000)
             job.click()
             # Six records per epoch and two epochs per second: any rate but none.
-            expect(page.locator("svg.graph g.edge text").first).not_to_have_text("0 rec/s", timeout=60_000)
+            expect(page.locator("svg.graph g.edge text").first).not_to_have_text("0 rec/s")
             # The state of a job that has just started is empty. The page reads it again until it has rows.
             page.locator("#section-state").click()
             result = page.get_by_role("region", name="Result")
-            expect(result).to_contain_text("Rows 1 to 3", timeout=60_000)
+            expect(result).to_contain_text("Rows 1 to 3")
             page.get_by_role("button", name="Savepoint").click()
             page.get_by_role("dialog").get_by_role("button", name="Savepoint").click()
-            expect(page.get_by_text("Savepoint is complete.")).to_be_visible(timeout=60_000)
+            expect(page.get_by_text("Savepoint is complete.")).to_be_visible()
             page.get_by_role("button", name="Close").click()
 
             # The key has the value that the state tables read.
@@ -101,7 +101,7 @@ def test_a_job_is_watched_read_saved_and_stopped_from_its_page(tmp_path: Path) -
             expect(page.get_by_label("Moment")).to_have_value(saved.name)
             page.get_by_label("Key", exact=True).fill("sensor-1")
             page.get_by_role("button", name="Look up").click()
-            expect(result).to_contain_text("Key group", timeout=60_000)
+            expect(result).to_contain_text("Key group")
             ((info, rows),) = [
                 (each, Savepoint.load(saved).state("count", each.name).get("sensor-1"))
                 for each in Savepoint.load(saved).states("count")
