@@ -62,11 +62,11 @@ class Member:
         self.coordination.start(address, self.instructions.append)
 
     def leads(self) -> Member:
-        """Wait until it leads, and has been told so: instructions are delivered by a thread."""
-        until(lambda: self.coordination.leading and self.was_told_to_lead(), "leadership")
+        """Wait until it leads, and has received the instruction to, which a thread delivers."""
+        until(lambda: self.coordination.leading and self.was_instructed_to_lead(), "leadership")
         return self
 
-    def was_told_to_lead(self) -> bool:
+    def was_instructed_to_lead(self) -> bool:
         return bool(self.instructions) and isinstance(self.instructions[-1], (BecomeLeader, ResumeLeadership))
 
 
