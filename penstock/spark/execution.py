@@ -36,7 +36,7 @@ from penstock.spark.job_spec import JobSpec
 from penstock.spark.jvm import jvm_death
 from penstock.spark.open_lineage import OpenLineage
 from penstock.spark.query import EpochQuery
-from penstock.spark.scratch import remove_scratch, scratch_directory
+from penstock.common.scratch import remove_scratch, scratch_directory
 from penstock.spark.stages import release
 
 _TICK_S = 0.1

@@ -27,7 +27,7 @@ from penstock.common.spark_submit import started_by_spark_submit
 from penstock.errors import PenstockError
 from penstock.spark.jvm import end_quietly
 from penstock.spark.lost import brief
-from penstock.spark.scratch import scratch_directory
+from penstock.common.scratch import scratch_directory
 from penstock.spark.start_checks import check_before_start
 
 _NOISE = (
