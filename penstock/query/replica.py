@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
@@ -17,8 +18,8 @@ from typing import NamedTuple
 from penstock.checkpoint.bases import block_groups
 from penstock.checkpoint.manifest import Version, encode_version
 from penstock.checkpoint.manifest_chain import ManifestChain
-from penstock.query.errors import CheckpointGone
-from penstock.state.engines.base import Engine
+from penstock.query.errors import CheckpointGone, NotServed
+from penstock.state.engines.base import Engine, EngineError, Reader
 from penstock.state.files import GroupChanges, IndexedChanges, merge_changes, read_changes
 from penstock.state.storage import Storage
 
@@ -72,6 +73,10 @@ class BlockReplica:
         self.groups = groups
         self._engine = engine
         self._lock = threading.Lock()
+        self._position: bytes | None = None
+        """Where the engine is. If it is elsewhere, something changed or removed its files."""
+        self.lost = False
+        """Whether the replica must be built again, because its files are gone or damaged."""
         self._oldest = 0
         self._layers: list[Layer] = []
 
@@ -83,10 +88,14 @@ class BlockReplica:
     def build(self, version: Version) -> None:
         """Read the complete state of a checkpoint. No earlier one is readable then."""
         position = encode_version(version)
-        if self._engine.position() != position:
+        if self._engine.position() is not None:
             self._engine.reset()
-            state = block_groups(ManifestChain(self._storage, version), self._uid, self.groups)
-            self._engine.apply(None, state, position)
+        if not self._engine.apply(None, _Complete(self._storage, self._uid, self.groups, version), position):
+            raise EngineError(
+                f"Something else changed the replica of key groups {self.groups.start} to {self.groups.stop - 1} of "
+                f"operator '{self._uid}' while the state server built it. It is built again."
+            )
+        self._position = position
         self._oldest = version.id
         self._layers = []
 
@@ -99,9 +108,16 @@ class BlockReplica:
         """Drop the checkpoints before this one."""
         while self._layers and self._layers[0].version.id <= oldest:
             with self._lock:
-                layer = self._layers.pop(0)
+                layer = self._layers[0]
                 changes = [layer.changes[group] for group in self.groups if group in layer.changes]
-                self._engine.apply(self._engine.position(), changes, encode_version(layer.version))
+                if changes:
+                    position = encode_version(layer.version)
+                    if not self._engine.apply(self._position, changes, position):
+                        self.lost = True
+                        return
+                    self._position = position
+                # Only now: on a full disk, the changes stay above the engine.
+                del self._layers[0]
                 self._oldest = layer.version.id
 
     def get(self, number: int, group: int, entry: bytes) -> bytes | None:
@@ -116,8 +132,13 @@ class BlockReplica:
                     return change.by_key[entry]
                 if change.cleared and any(entry.startswith(prefix) for prefix in change.cleared):
                     return None
-            with self._engine.reader() as reader:
-                return reader.get(entry)
+            try:
+                with self._engine.reader() as reader:
+                    if reader.position == self._position:
+                        return reader.get(entry)
+            except EngineError as error:
+                raise self._unreadable(str(error)) from error
+            raise self._unreadable("its files are gone")
 
     def between(self, number: int, group: int, start: bytes, end: bytes) -> list[Entry]:
         """Return the entries of a key group with `start` <= key < `end` at a checkpoint, in order.
@@ -126,7 +147,7 @@ class BlockReplica:
         """
         with self._lock:
             self._check(number)
-            with self._engine.reader() as reader:
+            with self._reader() as reader:
                 stored = list(reader.between(start, end))
             layers = [
                 _within(layer.changes[group], start, end)
@@ -147,7 +168,7 @@ class BlockReplica:
             layers = [
                 layer.changes[group] for layer in self._layers if layer.version.id <= number and group in layer.changes
             ]
-            with self._engine.reader() as reader:
+            with self._reader() as reader:
                 return list(islice(_merged(reader.between(start, end), layers, start, end), most))
 
     def changes(self, number: int) -> Mapping[int, GroupChanges]:
@@ -158,15 +179,43 @@ class BlockReplica:
             return {group: found[group] for group in self.groups if group in found}
 
     def close(self) -> None:
-        """Release the memory of the replica."""
+        """Release the memory of the replica, and refuse further reads."""
         with self._lock:
             self._layers = []
             self._oldest = 1 << 62
             self._engine.close()
 
+    @contextmanager
+    def _reader(self) -> Iterator[Reader]:
+        try:
+            with self._engine.reader() as reader:
+                if reader.position != self._position:
+                    raise self._unreadable("its files are gone")
+                yield reader
+        except EngineError as error:
+            raise self._unreadable(str(error)) from error
+
+    def _unreadable(self, why: str) -> NotServed:
+        self.lost = True
+        return NotServed(
+            f"The state server must read key groups {self.groups.start} to {self.groups.stop - 1} of operator "
+            f"'{self._uid}' from the checkpoints again: {why.removesuffix('.')}.",
+            fix="Try again in a moment.",
+        )
+
     def _check(self, number: int) -> None:
         if number < self._oldest:
             raise gone(number, self._oldest)
+
+
+class _Complete:
+    """The complete state of some key groups, which can be read repeatedly and is never in memory as a whole."""
+
+    def __init__(self, storage: Storage, uid: str, groups: range, version: Version) -> None:
+        self._chain, self._uid, self._groups = ManifestChain(storage, version), uid, groups
+
+    def __iter__(self) -> Iterator[GroupChanges]:
+        return block_groups(self._chain, self._uid, self._groups)
 
 
 def gone(number: int, oldest: int) -> CheckpointGone:
