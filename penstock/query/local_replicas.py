@@ -44,6 +44,9 @@ _log = logging.getLogger(__name__)
 
 _PREFIX = "state-server-"
 _MEMORY = "memory"
+_COLLECTED = 8
+"""Checkpoints that are applied together on disk. With RocksDB, following takes a third of the CPU time of applying
+each."""
 _WITHOUT_CLASS = "filesystem"
 """Used instead of a class that cannot be used here. The state can be larger than the memory."""
 
@@ -95,7 +98,7 @@ class LocalReplicas:
         with self._lock:
             factory = self._factory(name)
             directory = self._directory(factory, uid, groups)
-        replica = BlockReplica(storage, uid, groups, factory.open(directory))
+        replica = BlockReplica(storage, uid, groups, factory.open(directory), _COLLECTED)
         # No more than that: a finalizer can run in any thread, at any moment.
         weakref.finalize(replica, self._unused.append, (factory, directory)).atexit = False
         return replica

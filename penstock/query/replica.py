@@ -1,14 +1,15 @@
 """A replica of some key groups of one operator, which keeps several checkpoints readable.
 
-The engine holds the oldest of them. Above it lie the changes of each later checkpoint, as the deltas have them. A new
-checkpoint therefore costs what it costs a task: to read its changes, and to apply those of the checkpoint that leaves.
+The engine holds the oldest of them, or one before it. Above it lie the changes of each later checkpoint, as the deltas
+have them. A new checkpoint therefore costs what it costs a task: to read its changes, and to apply those of the
+checkpoint that leaves.
 """
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import merge
 from itertools import islice
@@ -67,7 +68,14 @@ def _indexed(change: GroupChanges) -> IndexedChanges:
 class BlockReplica:
     """The state of some key groups of an operator at several checkpoints. Only one thread advances it."""
 
-    def __init__(self, storage: Storage, uid: str, groups: range, engine: Engine) -> None:
+    def __init__(self, storage: Storage, uid: str, groups: range, engine: Engine, collected: int = 1) -> None:
+        """`collected`: how many checkpoints that leave are applied together. Until then, their changes are in memory.
+
+        Each apply to a replica on disk has a fixed cost: RocksDB writes a file.
+        """
+        self._collected = collected
+        # Not all replicas of an operator at the same checkpoint.
+        self._patience = 1 + groups.start // max(1, len(groups)) % collected
         self._storage = storage
         self._uid = uid
         self.groups = groups
@@ -106,19 +114,23 @@ class BlockReplica:
 
     def retire(self, oldest: int) -> None:
         """Drop the checkpoints before this one."""
-        while self._layers and self._layers[0].version.id <= oldest:
-            with self._lock:
-                layer = self._layers[0]
-                changes = [layer.changes[group] for group in self.groups if group in layer.changes]
-                if changes:
-                    position = encode_version(layer.version)
-                    if not self._engine.apply(self._position, changes, position):
-                        self.lost = True
-                        return
-                    self._position = position
-                # Only now: on a full disk, the changes stay above the engine.
-                del self._layers[0]
-                self._oldest = layer.version.id
+        leaving = [layer for layer in self._layers if layer.version.id <= oldest]
+        if not leaving:
+            return
+        with self._lock:
+            self._oldest = leaving[-1].version.id
+            if len(leaving) < self._patience:
+                return
+            changes = [layer.changes[group] for layer in leaving for group in self.groups if group in layer.changes]
+            if changes:
+                position = encode_version(leaving[-1].version)
+                if not self._engine.apply(self._position, changes, position):
+                    self.lost = True
+                    return
+                self._position = position
+            # Only now: on a full disk, the changes stay above the engine.
+            del self._layers[: len(leaving)]
+            self._patience = self._collected
 
     def get(self, number: int, group: int, entry: bytes) -> bytes | None:
         """Return the value of an entry at a checkpoint, or None. Raises CheckpointGone."""
@@ -139,6 +151,22 @@ class BlockReplica:
             except EngineError as error:
                 raise self._unreadable(str(error)) from error
             raise self._unreadable("its files are gone")
+
+    def get_many(
+        self, number: int, entries: Sequence[tuple[int, bytes]], count: Callable[[int], None]
+    ) -> list[bytes | None]:
+        """Return the values of entries, each with its key group, as `get` does. `count` is called with each size."""
+        found: list[bytes | None] = []
+        with self._lock:
+            self._check(number)
+            layers = [layer.changes for layer in reversed(self._layers) if layer.version.id <= number]
+            with self._reader() as reader:
+                for group, entry in entries:
+                    value = _above(layers, group, entry, reader)
+                    if value is not None:
+                        count(len(value))
+                    found.append(value)
+        return found
 
     def between(self, number: int, group: int, start: bytes, end: bytes) -> list[Entry]:
         """Return the entries of a key group with `start` <= key < `end` at a checkpoint, in order.
@@ -229,6 +257,19 @@ def gone(number: int, oldest: int) -> CheckpointGone:
 def key_group_range(group: int) -> tuple[bytes, bytes]:
     """Return the range of all entries of a key group."""
     return group.to_bytes(2, "big"), (group + 1).to_bytes(2, "big")
+
+
+def _above(layers: list[dict[int, IndexedChanges]], group: int, entry: bytes, reader: Reader) -> bytes | None:
+    """Return the value of an entry after changes, the newest first."""
+    for changes in layers:
+        change = changes.get(group)
+        if change is None:
+            continue
+        if entry in change.by_key:
+            return change.by_key[entry]
+        if change.cleared and any(entry.startswith(prefix) for prefix in change.cleared):
+            return None
+    return reader.get(entry)
 
 
 def _within(change: GroupChanges, start: bytes, end: bytes) -> GroupChanges:

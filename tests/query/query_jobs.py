@@ -10,6 +10,7 @@ from penstock.common.configuration import Configuration
 from penstock.common.typeinfo import Types
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction
+from penstock.query.follower import Follower
 from penstock.query.protocol import Announcement
 from penstock.state.descriptors import (
     AggregatingStateDescriptor,
@@ -113,6 +114,15 @@ def free_ports(count):
     for each in sockets:
         each.close()
     return ports
+
+
+replicas = None
+"""Makes the replicas of `new_follower`; see the fixture `server_backend`."""
+
+
+def new_follower(storage, **options):
+    """Return a follower with its replicas in the backend of `server_backend`, if a test uses it."""
+    return Follower(storage, **({} if replicas is None else {"make_replica": replicas.replica}), **options)
 
 
 class Job:
