@@ -326,7 +326,7 @@ def expected(job):
 
 
 def test_a_full_disk_is_an_error_that_names_the_setting_and_loses_nothing(backend, directory):
-    # In a process of its own: the limit is one of the process.
+    # In another process: the limit is for a whole process.
     command = [sys.executable, "-c", FULL, backend, str(directory), str(Path(__file__).parent)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
