@@ -53,6 +53,9 @@ curl -H "Authorization: Bearer $(cat ~/.local/state/penstock/cluster/token)" htt
   Java's job graphs and is refused.
 - Of an executor in another JVM, Spark reports only the highest use of memory so far, which `heapUsed` and
   `heapCommitted` show. `timeSinceLastHeartbeat` is the last time at which the job asked Spark for its executors.
+- The logs of an executor (`/taskmanagers/:taskmanagerid/log`, `…/logs`, `…/stdout`) are those of its job, to which the
+  workers of a `local` master write. Spark keeps the logs of executors in other processes; the page of the job [shows or
+  links to them](../run/web.md#look-at-a-job).
 - Values that have no meaning on Spark are 0 or empty: memory other than heap and physical memory, `dataPort`,
   `jmxPort`, `alignment_buffered`, `processed_data`, `persisted_data`, `savepointFormat`, `slotSharingGroupId`, the
   history of rescales, and the threads and flame graphs of executors.

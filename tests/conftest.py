@@ -38,6 +38,16 @@ if CLASSES.exists():
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
 
+LONG_S = 900
+"""Time after which a long or slow test counts as hung. A busy machine takes several times as long as an idle one."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        lasts = item.get_closest_marker("long") or item.get_closest_marker("slow")
+        if lasts and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LONG_S))
+
 
 @pytest.fixture
 def launched() -> Iterator[Callable[[dict[str, str]], None]]:

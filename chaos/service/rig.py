@@ -141,9 +141,6 @@ class ServiceRig:
             hit, missed = Hit(str(nothing)), True
         ended = time.monotonic()
         acted = acting.result()
-        if acted.action == "rescale" and acted.job is not None and acted.job is hit.job:
-            # A rescale is in effect from the next checkpoint on, which the fault can have prevented.
-            acted.job.width = None
         recovery = self._recover(cluster, watch, ended)
         spared = [job for job in targets if job is not hit.job]
         if problems := [*_unprovoked(acted, spared), *_restarted(cluster, spared, attempts)]:

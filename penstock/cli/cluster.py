@@ -230,7 +230,10 @@ def _stop_process(directory: ClusterDirectory) -> None:
 
 @cluster_app.command()
 def drain(address: Address = None, setting: Setting = None, as_json: AsJson = False) -> None:
-    """Let the service accept no more jobs. Those that run are not affected. A restart ends it."""
+    """Stop accepting jobs. Those that run continue, and with several Dispatchers another one leads.
+
+    After a restart, the service accepts jobs again.
+    """
     with ShownErrors():
         service_of(command_settings(setting), address).post("/penstock/v1/drain", dict[str, Any])
     typer.echo(json.dumps({"draining": True}, indent=2) if as_json else "The service accepts no more jobs.")

@@ -74,7 +74,7 @@ class FoundJobs:
     def _of_service(self) -> list[ListedJob]:
         if self._left_behind:
             typer.echo(
-                "The cluster of this host was killed. Its jobs might still run: `penstock cluster start` takes them "
+                "The service of this host was killed. Its jobs might still run: `penstock cluster start` takes them "
                 "over.",
                 err=True,
             )
@@ -93,7 +93,7 @@ class FoundJobs:
         return JobNotFound(
             f"No job with the id or name '{given}' {where}. {runs}",
             fix="Pass an ID or name from `penstock list`. It lists jobs that you run on this host with the same "
-            "penstock.control.dir, and those of the cluster.",
+            "penstock.control.dir, and those of the service.",
         )
 
 

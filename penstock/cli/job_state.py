@@ -16,22 +16,22 @@ from penstock.common.options.checkpoints import CHECKPOINTS_DIRECTORY
 from penstock.control.client import JobNotFound
 from penstock.errors import PenstockError
 from penstock.query.client import QueryableStateClient
-from penstock.query.errors import CheckpointGone, QueryError
+from penstock.query.errors import CheckpointGone, NotServed, QueryError
 from penstock.query.locating import connect_to_proxy
 from penstock.query.protocol import CHECKPOINT, TIMESTAMP, Description
-from penstock.query.reads import KEY
+from penstock.query.reads import shape_of
 from penstock.query.registry import QueryableState
 from penstock.state.storage import MissingObject
-from penstock.tables.checkpoint import Checkpoint
+from penstock.tables.checkpoint import Checkpoint, NotACheckpoint
 from penstock.tables.key_history import KeyVersion, combined, history
-from penstock.tables.keys import TEXT, KeyShape, shape_from_text
 from penstock.tables.snapshot import StateInfo
 from penstock.tables.table import StateTable
 from penstock.tables.typed_keys import key_from_text, key_in, typed_key
 
 T = TypeVar("T")
 
-_TIMEOUT_S = 5.0
+_TIMEOUT_S, _SHORT_S = 5.0, 2.0
+"""How long state servers are asked again. The short time is for jobs whose storage can be read instead."""
 _ATTEMPTS = 8
 """For a checkpoint that the job removes while it is read."""
 
@@ -92,8 +92,9 @@ class JobState:
     def rows(self, uid: str, state: str, key: str | None, most: int | None) -> Iterator[Rows]:
         """Return the first rows of a state, or those of one key. Raises NoStoredState, NoSuchState."""
         with self._served(uid, state) as served:
-            if served is not None:
-                yield _rows(served, key)
+            found = None if served is None else self._unless_away(lambda: _rows(served, key))
+            if found is not None:
+                yield found
                 return
         yield self._at_newest(lambda checkpoint: _stored_rows(checkpoint, uid, state, key, most))
 
@@ -102,11 +103,13 @@ class JobState:
         found: dict[int, KeyVersion] = {}
         with self._served(uid, state) as served:
             if served is not None:
-                found = {each.checkpoint: each for each in _versions(served, key)}
+                versions = self._unless_away(lambda: list(_versions(served, key)))
+                found = {each.checkpoint: each for each in versions or []}
         if self.job.checkpoints:
             options = store_options(self._settings)
-            typed = key_in(self.job.checkpoints, uid, state, key, options)
-            stored = history(self.job.checkpoints, uid, state, typed, options)
+            with self._checkpoints() as path:
+                typed = key_in(path, uid, state, key, options)
+                stored = history(path, uid, state, typed, options)
             found |= {each.checkpoint: each for each in stored}
         elif not found:
             raise self._not_stored()
@@ -116,7 +119,7 @@ class JobState:
     def _served(self, uid: str, state: str) -> Iterator[_Served | None]:
         """Return the state as a state server knows it; None if none serves it."""
         try:
-            client = connect_to_proxy(self._settings, _TIMEOUT_S)
+            client = connect_to_proxy(self._settings, _SHORT_S if self.job.checkpoints else _TIMEOUT_S)
         except QueryError:
             yield None
             return
@@ -125,13 +128,22 @@ class JobState:
 
     def _served_by(self, client: QueryableStateClient, uid: str, state: str) -> _Served | None:
         known = next((each for each in client.jobs() if each.job_id == self.job.id), None)
-        if known is None:
+        description = None if known is None else self._unless_away(lambda: client.describe(self.job.id))
+        if known is None or description is None:
             return None
-        description = client.describe(known.job_id)
         for each in description.states:
             if (each.uid, each.state) == (uid, state):
                 return _Served(client, known.job_id, each, description)
         return None
+
+    def _unless_away(self, ask: Callable[[], T]) -> T | None:
+        """Return an answer of the state servers; None if they do not have the job's state now, but its storage does."""
+        try:
+            return ask()
+        except NotServed:
+            if not self.job.checkpoints:
+                raise
+            return None
 
     def _at_newest(self, read: Callable[[Checkpoint], T]) -> T:
         """Read the newest checkpoint; a later one if the job removed it in the meantime."""
@@ -139,14 +151,29 @@ class JobState:
             raise self._not_stored()
         for _ in range(_ATTEMPTS - 1):
             try:
-                checkpoint = Checkpoint.load(self.job.checkpoints, None, store_options(self._settings))
+                checkpoint = self._newest()
                 found = read(checkpoint)
             except MissingObject:
                 continue
             # The files of a removed checkpoint can look like an empty state.
             if any(each.manifest.id == checkpoint.manifest.id for each in self._retained()):
                 return found
-        return read(Checkpoint.load(self.job.checkpoints, None, store_options(self._settings)))
+        return read(self._newest())
+
+    def _newest(self) -> Checkpoint:
+        with self._checkpoints() as path:
+            return Checkpoint.load(path, None, store_options(self._settings))
+
+    @contextmanager
+    def _checkpoints(self) -> Iterator[str]:
+        """Yield the location of the job's checkpoints. An error that it has none tells when it will have one."""
+        try:
+            yield self.job.checkpoints
+        except NotACheckpoint:
+            raise NotACheckpoint(
+                f"Job {self.job} has no completed checkpoint yet.",
+                fix="Try again in a moment. The log of the job tells if an epoch fails.",
+            ) from None
 
     def _retained(self) -> list[Checkpoint]:
         return Checkpoint.list(self.job.checkpoints, store_options(self._settings))
@@ -170,7 +197,7 @@ def _rows(served: _Served, key: str | None) -> Rows:
     if key is None:
         stream = client.scan(job, state.name)
     else:
-        typed = typed_key(_shape(client.scan(job, state.name, keys=[]).schema), state.state, key)
+        typed = typed_key(shape_of(client.scan(job, state.name, keys=[]).schema), state.state, key)
         stream = client.scan(job, state.name, keys=[typed])
     number = int(stream.schema.metadata[CHECKPOINT])
     return Rows(number, (row for batch in stream for row in batch.to_pylist()))
@@ -178,7 +205,7 @@ def _rows(served: _Served, key: str | None) -> Rows:
 
 def _versions(served: _Served, key: str) -> Iterator[KeyVersion]:
     client, job, state, description = served
-    typed = typed_key(_shape(client.scan(job, state.name, keys=[]).schema), state.state, key)
+    typed = typed_key(shape_of(client.scan(job, state.name, keys=[]).schema), state.state, key)
     for number in range(description.oldest, description.newest + 1):
         try:
             stream = client.scan(job, state.name, keys=[typed], checkpoint=number)
@@ -188,8 +215,3 @@ def _versions(served: _Served, key: str) -> Iterator[KeyVersion]:
         windowed = "window_start" in stream.schema.names
         time = int(stream.schema.metadata[TIMESTAMP])
         yield KeyVersion(number, time, combined("" if windowed else state.kind, rows), f"checkpoint {number}")
-
-
-def _shape(schema: Any) -> KeyShape:
-    found = schema.metadata.get(KEY)
-    return TEXT if found is None else shape_from_text(found)

@@ -33,7 +33,7 @@ def list_(
     address: Address = None,
     setting: Setting = None,
 ) -> None:
-    """List the jobs that run on this host, by hand or in its cluster."""
+    """List the running jobs: those that you started by hand on this host, and those of the service."""
     with ShownErrors():
         jobs = [job for job in FoundJobs(setting, address).all() if all_jobs or not job.ended]
     if as_json:
@@ -115,7 +115,7 @@ def rescale(
     as_json: AsJson = False,
     yarn_id: YarnId = None,
 ) -> None:
-    """Change the parallelism of a running job, starting with its next epoch."""
+    """Change the parallelism of a running job. Return when the job runs with it, and has a checkpoint that says so."""
     asked = Rescale(parallelism=_wanted(parallelism))
     _report(_have_done(job, address, setting, "Rescaling", asked), as_json)
 

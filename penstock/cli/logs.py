@@ -38,7 +38,7 @@ def logs(
     address: Address = None,
     setting: Setting = None,
 ) -> None:
-    """Print the end of the log of a cluster's job, which can have ended.
+    """Print the end of the log of a job of the service. The job can have ended.
 
     A name means the running job with that name, or else the newest one.
     """

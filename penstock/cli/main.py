@@ -78,7 +78,11 @@ def run(
     ] = False,
     claim_mode: Annotated[
         RecoveryClaimMode | None,
-        typer.Option("--claim-mode", help="CLAIM: the job deletes the savepoint after its own first checkpoint."),
+        typer.Option(
+            "--claim-mode",
+            help="Who owns the savepoint. CLAIM: the job deletes it after its own first checkpoint. NO_CLAIM, the "
+            "default: the job leaves it alone.",
+        ),
     ] = None,
     setting: Setting = None,
     py_files: PyFiles = None,
@@ -96,10 +100,10 @@ def run(
     ] = False,
     address: Address = None,
     web: Annotated[
-        bool, typer.Option("--web", help="Serve the REST interface for this program while it runs.")
+        bool, typer.Option("--web", help="Serve the web page and the REST interface for this program while it runs.")
     ] = False,
     dry: Annotated[
-        bool, typer.Option("--dry-run", help="Compare the savepoint with the program without starting a job.")
+        bool, typer.Option("--dry-run", help="With -s: compare the savepoint with the program, and start no job.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result of --dry-run, or the job's id, as JSON.")

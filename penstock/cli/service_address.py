@@ -1,4 +1,4 @@
-"""Finds the service that a command talks to: `-m host:port`, `rest.address`, or the cluster of this host."""
+"""Finds the service that a command talks to: `-m host:port`, `rest.address`, or the service of this host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Address = Annotated[
         "-m",
         "--jobmanager",
         metavar="HOST:PORT",
-        help="The service to talk to. By default that of rest.address, or the cluster that runs on this host.",
+        help="The service to talk to. By default that of rest.address, or the one that runs on this host.",
     ),
 ]
 
@@ -52,7 +52,7 @@ def service_of(settings: Mapping[str, str], address: str | None) -> RestClient:
         return client
     directory = ClusterDirectory.configured(settings)
     raise NoCluster(
-        f"No cluster runs in {directory.root}, and rest.address is not set.",
+        f"No service runs in {directory.root}, and rest.address is not set.",
         fix="Start one with `penstock cluster start`, or pass -m host:port.",
     )
 

@@ -14,6 +14,8 @@ from penstock.cli.shown_errors import ShownErrors
 from penstock.common.options import canonical, check_keys, check_values, store_options, surrounding_settings
 
 _HAND_OVER_S = 5.0
+_INTERRUPTIBLE_S = 0.5
+"""An interrupt that arrives while the process is stopped can go to another thread, and does not end a wait."""
 
 # Commands import what they need themselves, to keep `penstock run` fast.
 
@@ -54,7 +56,9 @@ def state_server(
                 typer.echo(json.dumps({"directory": root.where, "address": server.address}, indent=2))
             else:
                 typer.echo(f"Serving {root.where} on {server.address}. End with Ctrl-C.")
-            threading.Event().wait()
+            end = threading.Event()
+            while not end.wait(_INTERRUPTIBLE_S):
+                pass
         except KeyboardInterrupt:
             server.hand_over(_HAND_OVER_S)
             if not as_json:

@@ -353,7 +353,7 @@ class Dispatcher:
             return self._operations.poll(trigger_id)
         operation = await self._operation(job_id, trigger_id)
         if operation.done:
-            # Whoever reads the job after the result must see its effect, such as the new parallelism.
+            # A client that reads the job after the result must see its effect, such as the new parallelism.
             await self._jobs.await_effect(job_id, operation, _RESULT_SHOWN_S)
         return operation
 

@@ -46,7 +46,7 @@ class JobTable:
         self._follows = True
         self._reading: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
-        """Set, and replaced, whenever what is shown can have changed."""
+        """Set and replaced when the shown state of any job can have changed."""
 
     async def close(self) -> None:
         await self._feed.close()

@@ -205,7 +205,7 @@ class JobManager:
     def _attach(self, job: DescribableJob, client: JobClient) -> Callable[[], None]:
         """Route commands to the job from now on."""
         kept_s = REST_STORE_DURATION.read(self._order.settings) / 1000
-        commands = Commands(job, client, kept_s, completed=self._tell)
+        commands = Commands(job, client, kept_s, completed=self._notify)
         with self._lock:
             self._client, self._commands = client, commands
             cancelled = self._cancelled
@@ -213,10 +213,10 @@ class JobManager:
             self._exit()
         return lambda: None
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Send the effect of an operation to the Dispatcher, which waits for it before it passes on the result."""
         if self._point is not None:
-            self._point.tell()
+            self._point.notify()
 
     # -- commands ------------------------------------------------------------------------------------------------------
 

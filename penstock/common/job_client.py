@@ -64,14 +64,21 @@ class JobClient(ABC):
 
     @abstractmethod
     def rescale(self, parallelism: int | Mapping[str, int]) -> None:
-        """Change the parallelism of operators from the next epoch on, without stopping the job.
+        """Change the parallelism of operators without stopping the job.
 
-        The new parallelism lasts until the next ``rescale``, across failures and program restarts, unless the program
-        is restarted with a different parallelism in its code.
+        Completes the epoch in progress, then runs one with the new parallelism, and returns when its checkpoint is
+        complete. The new parallelism lasts until the next ``rescale``, across failures and program restarts, unless the
+        program is restarted with a different parallelism in its code. If the epoch fails, the job keeps its former
+        parallelism.
 
         Args:
             parallelism: A number applies to all operators that do not set their own parallelism. A mapping of
                 operator uids or names to numbers applies to those operators and the ones chained to them.
+
+        Raises:
+            CannotRescale: If an operator cannot have this parallelism.
+            TooFewSlotsToRescale: If the job would wait for slots.
+            RescaleFailed: If the epoch failed.
         """
 
     @abstractmethod

@@ -44,8 +44,8 @@ class ControlPoint:
         self._path = os.path.join(directory, name + SUFFIX)
         self._closed = threading.Event()
         self._news = threading.Condition()
-        """Notified when clients that follow the job should look at once."""
-        self._told = 0
+        self._notified = 0
+        """How often `notify` was called."""
         self._places = threading.BoundedSemaphore(_CLIENTS)
         self._at_work: set[threading.Thread] = set()
         """Threads that have a request and owe an answer."""
@@ -60,7 +60,7 @@ class ControlPoint:
         if self._closed.is_set():
             return
         self._closed.set()
-        self.tell()
+        self.notify()
         with suppress(OSError):
             if _identity(self._path) == self._file:
                 os.unlink(self._path)
@@ -70,10 +70,10 @@ class ControlPoint:
         self._listener.close()
         self._let_go()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Send an answer now to clients that follow the job, if it has changed. Can be called from any thread."""
         with self._news:
-            self._told += 1
+            self._notified += 1
             self._news.notify_all()
 
     def _let_go(self) -> None:
@@ -141,20 +141,20 @@ class ControlPoint:
 
     def _changes(self, request: Follow) -> Iterator[bytes]:
         """Yield the answer after each change, and at least every few seconds, until the control point is closed."""
-        sent, sent_at, told, closed = b"", 0.0, -1, False
+        sent, sent_at, notified, closed = b"", 0.0, -1, False
         while not closed:
-            told = self._await_news(told)
+            notified = self._await_news(notified)
             closed = self._closed.is_set()
             line, now = _line(self._answer_to(request)), time.monotonic()
             if line != sent or closed or now - sent_at >= _HEARTBEAT_S:
                 sent, sent_at = line, now
                 yield line
 
-    def _await_news(self, told: int) -> int:
-        """Wait until there is news after `told`, but not longer than a period, and return the number of the news."""
+    def _await_news(self, notified: int) -> int:
+        """Wait until `notify` is called again, but not longer than a period. Return how often it has been called."""
         with self._news:
-            self._news.wait_for(lambda: self._told != told, _FOLLOW_S)
-            return self._told
+            self._news.wait_for(lambda: self._notified != notified, _FOLLOW_S)
+            return self._notified
 
     def _answer_to(self, request: Request) -> Answer:
         try:

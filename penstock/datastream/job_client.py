@@ -61,7 +61,12 @@ class LocalJobClient(JobClient):
         return _in_background(self._job.checkpoint)
 
     def rescale(self, parallelism: int | Mapping[str, int]) -> None:
-        self._job.rescale(parallelism)
+        if threading.current_thread() is threading.main_thread():
+            # Ctrl-C ends the wait, not the epoch.
+            _in_background(lambda: self._job.rescale(parallelism)).result()
+        else:
+            # An epoch listener has to stay in its thread, which runs the epoch.
+            self._job.rescale(parallelism)
 
     def get_job_execution_result(self) -> CompletableFuture:
         return CompletableFuture(self.result, lambda: self._job.ended)
@@ -130,8 +135,8 @@ class LocalJobClient(JobClient):
             self.cancel()
 
 
-def _in_background(work: Callable[[], str | int]) -> CompletableFuture:
-    future: Future[str | int] = Future()
+def _in_background(work: Callable[[], object]) -> CompletableFuture:
+    future: Future[object] = Future()
 
     def run() -> None:
         try:
@@ -139,5 +144,5 @@ def _in_background(work: Callable[[], str | int]) -> CompletableFuture:
         except BaseException as error:  # re-raised by the future
             future.set_exception(error)
 
-    threading.Thread(target=run, name="penstock-savepoint", daemon=True).start()
+    threading.Thread(target=run, name="penstock-request", daemon=True).start()
     return CompletableFuture(future.result, future.done)

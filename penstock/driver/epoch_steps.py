@@ -56,7 +56,8 @@ class MeasuredEpoch:
     collected: CollectedEpoch
     statistics: EpochStatistics
     committing: float
-    """Seconds that sinks took to commit."""
+    """Seconds in which the epoch waited for sinks to commit: its own output, and concurrent commits of the previous
+    epoch that were not complete."""
     slots: int
     """How many tasks ran concurrently, or 0 for all."""
 

@@ -36,7 +36,7 @@ from penstock.errors import PenstockError
 from penstock.graph.physical import PhysicalGraph
 from penstock.savepoint.format import dispose_claimed, savepoint_storage
 from penstock.state.blocks import Blocks
-from penstock.state.storage import Storage
+from penstock.state.storage import Storage, StorageError
 
 
 @dataclass
@@ -142,7 +142,7 @@ class EpochDriver:
             return None
         manifest, version = found
         check_restorable(manifest, self._program, self.sources, self._manifests.key_types, self.storage.where)
-        self._set_scale(recalled(self._program, manifest.rescaled))
+        self.set_scale(recalled(self._program, manifest.rescaled))
         self.last, self.version, self.lineage = manifest, version, manifest.lineage
         self._clocks.processing.reach(manifest.timestamp)
         self._committer.lineage = manifest.lineage
@@ -158,17 +158,33 @@ class EpochDriver:
         self._dispose_claimed(manifest)
         return manifest
 
-    def rescale(self, wanted: int | Mapping[str, int]) -> None:
-        """Change the parallelism from the next epoch on. Call between epochs. Raises CannotRescale."""
-        self._set_scale(scale_for(self._program, wanted, self.scale))
+    def check_rescale(self, wanted: int | Mapping[str, int]) -> Scale:
+        """Check a request, at any time, and return the scale that it asks for.
 
-    def check_rescale(self, wanted: int | Mapping[str, int]) -> None:
-        """Check a request at any time. Raises CannotRescale."""
-        scale_for(self._program, wanted, self.scale)
+        Raises CannotRescale, or TooFewSlotsToRescale if the job would wait for slots.
+        """
+        scale = scale_for(self._program, wanted, self.scale)
+        if self.slots is not None and scale != self.scale:
+            self.slots.check_rescale(self._program.rescaled(scale))
+        return scale
 
-    def _set_scale(self, scale: Scale) -> None:
+    def set_scale(self, scale: Scale) -> None:
+        """Change the scale. Call between epochs. It is stored with the checkpoint of the next one."""
         self.scale = scale
         self.graph = self._program.rescaled(scale)
+
+    def has_published(self, number: int) -> bool | None:
+        """Return whether this driver has published a checkpoint, or None if the storage does not tell.
+
+        An epoch can fail after its checkpoint: a sink could not commit, or the storage's answer was lost.
+        """
+        if number < self.next_number:
+            return True
+        try:
+            found = latest(self.storage)
+        except StorageError:
+            return None
+        return found is not None and found[0].id == number and found[0].token == self.token
 
     @property
     def blocks(self) -> dict[str, Blocks]:
@@ -284,12 +300,13 @@ class EpochDriver:
         collected = self._collect(epoch, pause)
         decided = self._decide(epoch, collected)
         with pause.lifted():
+            waited = self._await_commits()
             committing = self._commit_before_checkpoint(decided)
         published = self._publish(epoch, collected, decided)
         with pause.lifted():
             committing += self._commit(epoch, collected, decided)
         self.checkpoints.add_commit(published.manifest.id, round(committing * 1000))
-        return self._account(collected, published, committing)
+        return self._account(collected, published, committing, waited)
 
     def _trigger(
         self, batch: int | None, spark_log: dict[str, bytes], ends_input: bool, log_index: dict[str, int] | None
@@ -376,10 +393,17 @@ class EpochDriver:
         )
         return DecidedEpoch(manifest=manifest, commits=commits)
 
+    def _await_commits(self) -> float:
+        """Wait until the commits that began with the previous epoch are complete. Return the seconds taken.
+
+        At most one epoch then needs to be committed again.
+        """
+        began = self.monotonic()
+        self._committer.join()
+        return self.monotonic() - began
+
     def _commit_before_checkpoint(self, decided: DecidedEpoch) -> float:
         """Commit sinks that publish records before the checkpoint is complete. Return the seconds taken."""
-        # Joining here ensures that at most one epoch needs to be committed again.
-        self._committer.join()
         began = self.monotonic()
         self._committer.commit_now(decided.manifest.id, decided.commits.before_checkpoint)
         return self.monotonic() - began
@@ -423,8 +447,14 @@ class EpochDriver:
         self.probe("committed")
         return took
 
-    def _account(self, collected: CollectedEpoch, published: PublishedEpoch, committing: float) -> EpochStatistics:
-        """Pass the checkpoint to housekeeping, check limits, grant credits and record statistics."""
+    def _account(
+        self, collected: CollectedEpoch, published: PublishedEpoch, committing: float, waited: float
+    ) -> EpochStatistics:
+        """Pass the checkpoint to housekeeping, check limits, grant credits and record statistics.
+
+        The sinks committed for `committing` seconds. Before, the epoch `waited` for commits of the previous one, which
+        the credits know by their cost.
+        """
         manifest, totals = published.manifest, collected.totals
         if published.version is not None and not self.single_epoch:
             self._housekeeping.published(manifest, published.version)
@@ -447,7 +477,7 @@ class EpochDriver:
                 manifest=manifest,
                 collected=collected,
                 statistics=statistics,
-                committing=committing,
+                committing=waited + committing,
                 slots=slots,
             )
         )

@@ -123,7 +123,7 @@ class Save:
 
 @dataclass(frozen=True)
 class ChangeParallelism:
-    """Change the parallelism before the next epoch."""
+    """Run an epoch with the new parallelism. The change is complete with its checkpoint."""
 
 
 class Refusal(Enum):

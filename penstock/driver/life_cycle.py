@@ -289,7 +289,7 @@ class LifeCycle:
     def rescale_requested(self) -> ChangeParallelism | AwaitRecovery | Refusal:
         if self._traits.single_epoch:
             return Refusal.BATCH
-        if self.phase in (Phase.ENDING, Phase.ENDED):
+        if self.phase in (Phase.ENDING, Phase.ENDED) or self.wish is not Wish.GO_ON or self._input_ended:
             return Refusal.OVER
         return ChangeParallelism() if self.phase is Phase.RUNNING else AwaitRecovery()
 

@@ -12,7 +12,6 @@ from penstock.errors import PenstockError, SourceLocation
 from penstock.graph.inspect import always_called, reachable_values
 from penstock.graph.logical import LogicalGraph, Node
 from penstock.runtime.state_operators import QueryableStateOperator
-from penstock.runtime.windows.scopes import in_scope
 from penstock.state.descriptors import StateDescriptor
 
 
@@ -100,22 +99,22 @@ def queryable_states(
 
     `locations`: the user's lines by uid.
 
-    A function registers the states of windows when a window first uses them. Until it does in this epoch, those of the
-    last manifest remain.
+    A function can first ask for a state when it processes a record or a window. After a rescale or a restart, the name
+    in the last manifest therefore remains until a task asks for the state, with this name or without.
 
     Raises QueryableStateDisabled, DuplicateQueryableState.
     """
     found: dict[str, StateAddress] = {}
+    used: set[tuple[str, str]] = set()
     for _, operator in totals.in_order():
         for part in operator.declared():
+            used.update((part.uid, state) for state in part.states.keys() - set(part.unused))
             for state, name in part.queryable.items():
                 address = StateAddress(uid=part.uid, state=state)
                 _check(address, name, found.setdefault(name, address), snapshots, enabled, locations)
-    known = {(address.uid, address.state) for address in found.values()}
     for name, address in ({} if last is None else last.queryable).items():
         stored = address.uid in snapshots and address.state in snapshots[address.uid].states
-        # Else it would stay after its program has ceased to declare it.
-        if enabled and stored and in_scope(address.state) and (address.uid, address.state) not in known:
+        if enabled and stored and (address.uid, address.state) not in used:
             found.setdefault(name, address)
     return dict(sorted(found.items()))
 

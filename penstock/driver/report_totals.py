@@ -73,6 +73,7 @@ class _Declaration:
             and mine.ttl == part.ttl
             and mine.migrations == part.migrations
             and mine.queryable == part.queryable
+            and mine.unused == part.unused
         )
 
 
@@ -102,7 +103,8 @@ class OperatorTotals:
         """Note the states of a subtask. Most subtasks report the same."""
         newest = self._newest
         if newest is None or not newest.made_by(part):
-            key = tuple(tuple(each.items()) for each in (part.states, part.ttl, part.migrations, part.queryable))
+            declared = (part.states, part.ttl, part.migrations, part.queryable)
+            key = *(tuple(each.items()) for each in declared), tuple(part.unused)
             newest = self._newest = self._declarations.setdefault(key, _Declaration(part, subtask))
         if subtask < newest.first:
             newest.first, newest.part = subtask, part

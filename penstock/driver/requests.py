@@ -15,6 +15,7 @@ from penstock.checkpoint.manifest import Manifest, Version
 from penstock.driver.epochs import EpochDriver
 from penstock.driver.instructions import AwaitRecovery, Refusal, RunEpoch, Save, StopQuery
 from penstock.driver.life_cycle import LifeCycle
+from penstock.driver.rescaling import RescaleFailed, Scale
 from penstock.errors import PenstockError
 
 _Granted = TypeVar("_Granted")
@@ -29,12 +30,20 @@ class Executor(Protocol):
     @property
     def driver(self) -> EpochDriver: ...
 
+    @property
+    def last_failure(self) -> BaseException | None:
+        """The last failure of the job, even if it was restarted."""
+        ...
+
     def between_epochs(self) -> AbstractContextManager[None]:
         """Wait until the job has recovered or ended and no epoch runs. No epoch begins inside the context."""
         ...
 
     def run_epoch(self, epoch: RunEpoch) -> object:
-        """Run an epoch without waiting for records and report it to the life cycle. Call between epochs."""
+        """Run an epoch without waiting for records and report it to the life cycle. Call between epochs.
+
+        If it fails, the job fails as with any other epoch, and restarts if its restart strategy allows it.
+        """
         ...
 
     def save(self, directory: SharedStorage, manifest: Manifest, version: Version) -> str:
@@ -126,15 +135,53 @@ class Requests:
         return path
 
     def rescale(self, parallelism: int | Mapping[str, int]) -> None:
-        """Change the parallelism from the next epoch on. Waits for the epoch in progress.
+        """Run an epoch with another parallelism after the one in progress. Return when its checkpoint is published.
 
-        Raises CannotRescale, without waiting if the request does not fit the graph.
+        Raises CannotRescale or TooFewSlotsToRescale, without waiting if the request is impossible, and RescaleFailed if
+        the job keeps its former parallelism because the epoch failed.
         """
         executor = self._executor
         self._raise_refusal(executor.life.rescale_requested(), _NO_RESCALE)
         executor.driver.check_rescale(parallelism)
         with self._granted(lambda: executor.life.rescale_requested(), _NO_RESCALE):
-            executor.driver.rescale(parallelism)
+            former, wanted = executor.driver.scale, executor.driver.check_rescale(parallelism)
+            if wanted != former:
+                self._run_rescaled(former, wanted)
+
+    def _run_rescaled(self, former: Scale, wanted: Scale) -> None:
+        """Run an epoch at another scale. Raises RescaleFailed if it is not published."""
+        executor, driver, number = self._executor, self._executor.driver, self._executor.driver.next_number
+        failed_before = executor.last_failure
+        driver.set_scale(wanted)
+        try:
+            executor.run_epoch(RunEpoch())
+        except BaseException as error:
+            published = driver.has_published(number)
+            if not published:
+                driver.set_scale(former)
+            if not isinstance(error, Exception):
+                raise
+            if published is None:
+                raise RescaleFailed(
+                    f"Job '{self._job_name}' might not have been rescaled: {_cause(error)} The job continues with the "
+                    f"parallelism of its last checkpoint if its restart strategy allows it.",
+                    fix="Look up its parallelism with `penstock list --json` once it runs, and rescale it again if "
+                    "necessary.",
+                ) from error
+            if not published:
+                raise self._not_rescaled(error) from error
+        if executor.driver.scale != wanted:
+            # The executor restarted the job at its last checkpoint.
+            failure = executor.last_failure
+            raise self._not_rescaled(failure if failure is not failed_before else None) from failure
+
+    def _not_rescaled(self, error: BaseException | None) -> RescaleFailed:
+        cause = "the job crashed." if error is None else _cause(error)
+        return RescaleFailed(
+            f"Job '{self._job_name}' was not rescaled, because its first epoch with the new parallelism failed: "
+            f"{cause} It continues with its former parallelism if its restart strategy allows it.",
+            fix="Remove the cause, and rescale again once the job runs.",
+        )
 
     @contextmanager
     def _granted(
@@ -165,3 +212,12 @@ class Requests:
             self._executor.run_epoch(RunEpoch())
         if save.drain:
             self._executor.run_epoch(RunEpoch(ends_input=True))
+
+
+def _cause(error: BaseException) -> str:
+    """Return the cause of a failure as a sentence."""
+    if isinstance(error, PenstockError):
+        text = " ".join(filter(None, [error.headline(), error.context()]))
+    else:
+        text = f"{type(error).__name__}: {error}"
+    return text if text.endswith(".") else f"{text}."

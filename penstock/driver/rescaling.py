@@ -22,6 +22,15 @@ class CannotRescale(PenstockError):
     """
 
 
+class RescaleFailed(PenstockError):
+    """The epoch that was to change the parallelism of a job did not complete, so the job keeps its former parallelism.
+
+    The restart strategy decides whether the job continues, as after the failure of any epoch.
+
+    Operator action: follow the cause that the message gives, and rescale again once the job runs.
+    """
+
+
 def scale_for(program: PhysicalGraph, wanted: int | Mapping[str, int], scale: Mapping[int, int]) -> Scale:
     """Return the scale of the program's graph after this request; `scale` is the current one.
 

@@ -30,6 +30,13 @@ class TooFewSlots(PenstockError):
     retryable = False
 
 
+class TooFewSlotsToRescale(PenstockError):
+    """A job would wait for slots at the requested parallelism. Nothing changed; the job continues.
+
+    Operator action: give Spark the cores that the message names, then rescale again.
+    """
+
+
 @dataclass(frozen=True)
 class SlotSettings:
     wait: bool = SLOTS_WAIT.default
@@ -93,6 +100,17 @@ class Slots:
     def takes_turns(self) -> bool:
         """Whether tasks of the job now take turns, because slots are missing."""
         return not self._settings.wait and self._short_since is not None
+
+    def check_rescale(self, graph: PhysicalGraph) -> None:
+        """Raise TooFewSlotsToRescale if the job would wait for slots with this graph. Call from any thread."""
+        needed, available = slots_needed(graph), self._available()
+        if self._settings.wait and available < needed:
+            raise TooFewSlotsToRescale(
+                f"Job '{self._job}' would wait for slots: it would need {needed}{_for_widest(graph)}, but Spark has "
+                f"{available}. It keeps its parallelism.",
+                fix=f"Give Spark {needed} cores first, rescale the job to a parallelism of {max(available, 1)}, or set "
+                f"{SLOTS_WAIT.key} to false to let its tasks take turns.",
+            )
 
     def await_first(self, pause: Callable[[], bool]) -> bool:
         """Wait until the engine has a slot, whatever the settings: without one, no task can even take its turn.
@@ -185,10 +203,13 @@ class Slots:
         return f"{self._settings.timeout_ms / 1000:g} s"
 
     def _shortage(self, graph: PhysicalGraph) -> str:
-        chain = widest(graph)
-        operator = "" if chain is None else f", for '{chain.name}' (uid '{chain.operators[0].uid}')"
-        return f"Job '{self._job}' needs {self.needed} slots{operator}, but Spark has {self.available}"
+        return f"Job '{self._job}' needs {self.needed} slots{_for_widest(graph)}, but Spark has {self.available}"
 
     def _remedies(self) -> str:
         # Only the engine knows the name of the master, but Spark always counts cores.
         return f"Give Spark {self.needed} cores, rescale the job to a parallelism of {max(self.available, 1)}"
+
+
+def _for_widest(graph: PhysicalGraph) -> str:
+    chain = widest(graph)
+    return "" if chain is None else f", for '{chain.name}' (uid '{chain.operators[0].uid}')"

@@ -408,7 +408,8 @@ class QueryableStateClient:
         Args:
             job: The id of the job, or its name.
             checkpoint: The checkpoint; the newest one by default.
-            lease: How many seconds the server keeps it without a read.
+            lease: How many seconds the server keeps it after the last renewal, 600 at most. Reads renew it once a third
+                of that time has passed.
         """
         seen_in, seen = self._seen.get(job, ("", 0)) if checkpoint is None else ("", 0)
         hold = Hold(

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from penstock.state.blocks import FEWEST
 
 BLOCKS = FEWEST
-"""Blocks of each operator. Their number does not depend on the parallelism of the job."""
+"""Parts of the key groups of each operator. Unlike the blocks of tasks, their number is the same at any parallelism."""
 ALL_BLOCKS = frozenset(range(BLOCKS))
 
 

@@ -226,8 +226,9 @@ class Follower:
         added: dict[str, dict[int, BlockReplica]] = {}
         for uid, runs in self._operators(readable.manifest).items():
             kept = holding.replicas.get(uid)
-            if kept is None:
+            if kept is None or _has_gap(kept, before):
                 added[uid] = self._built(uid, runs, readable, holding.blocks)
+                continue
             if not kept:
                 continue
             own = frozenset(group for replica in kept.values() for group in replica.groups)
@@ -301,7 +302,7 @@ class Follower:
             built[uid] = self._built(uid, runs, first, blocks)
         for each in readable[1:]:
             for uid, runs in self._operators(each.manifest).items():
-                if uid not in built:
+                if uid not in built or _has_gap(built[uid], before):
                     built[uid] = self._built(uid, runs, each, blocks)
                     continue
                 groups = frozenset(group for replica in built[uid].values() for group in replica.groups)
@@ -441,3 +442,8 @@ class Follower:
                     fix="Ask through the proxy, or start another server.",
                 )
         return [replica for run, replica in sorted(replicas.items()) if blocks is None or run in blocks]
+
+
+def _has_gap(replicas: dict[int, BlockReplica], before: Version) -> bool:
+    """Return whether replicas lack checkpoints up to this one: their operator was not queryable for a while."""
+    return any(replica.newest != before.id for replica in replicas.values())

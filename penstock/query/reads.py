@@ -22,7 +22,7 @@ from penstock.query.stored import VALUES, Parts, StoredState
 from penstock.state.files import GroupChanges
 from penstock.state.keys import decode_key
 from penstock.tables.contents import KeyedContent, OperatorContent
-from penstock.tables.keys import TEXT, KeyShape
+from penstock.tables.keys import TEXT, KeyShape, shape_from_text
 from penstock.tables.layouts import map_key_decoder
 from penstock.tables.schemas import state_type
 
@@ -32,6 +32,12 @@ KEY = b"penstock.key"
 """Metadata of the rows of a state: the shape of the column of keys, see `KeyShape.text`."""
 _ROWS = 10_000
 """Changes in one piece of a stream."""
+
+
+def shape_of(schema: pa.Schema) -> KeyShape:
+    """Return the shape of the keys of rows with this schema."""
+    found = schema.metadata.get(KEY)
+    return TEXT if found is None else shape_from_text(found)
 
 
 class MapRange(msgspec.Struct, kw_only=True, frozen=True):
@@ -295,7 +301,7 @@ class Reads:
         entries = [entry for entry in change.entries if entry[0][2:6] in ids]
         if state.state.kind == "map" and state.form is None:
             for prefix in cleared:
-                place, _ = state.place_of(prefix)
+                place = state.cleared_place(prefix)
                 yield Change(key=place.key, window=place.window)
             for full, data in entries:
                 place, map_key = state.place_of(full)
@@ -308,7 +314,9 @@ class Reads:
                 parts = None if data is None else [(b"", state.current_value(data))]
                 yield Change(key=place.key, window=place.window, parts=parts)
             return
-        places = dict.fromkeys(state.place_of(full)[0] for full in [*cleared, *(full for full, _ in entries)])
+        places = dict.fromkeys(
+            [*map(state.cleared_place, cleared), *(state.place_of(full)[0] for full, _ in entries)],
+        )
         for place in places:
             parts = state.get(self._follower, place.key, place.window) or None
             yield Change(key=place.key, window=place.window, parts=parts)

@@ -93,6 +93,11 @@ class BlockReplica:
         """The oldest readable checkpoint."""
         return self._oldest
 
+    @property
+    def newest(self) -> int:
+        """The newest readable checkpoint."""
+        return self._layers[-1].version.id if self._layers else self._oldest
+
     def build(self, version: Version) -> None:
         """Read the complete state of a checkpoint. No earlier one is readable then."""
         position = encode_version(version)

@@ -46,7 +46,13 @@ _CALL_S = 2.0
 
 
 class StateServer:
-    """Serves the state of jobs until it is closed."""
+    """Serves the queryable state of jobs until it is closed, for tests. Jobs on Spark start a server by themselves.
+
+    Call `follow` for each job, then `start`.
+
+    Args:
+        settings: Those that start with ``queryable-state.``. Others are ignored.
+    """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         """Listen. Raises CannotServeState, UnusableToken, BadSetting."""

@@ -216,6 +216,11 @@ class StoredState:
             return Place(key, rest[:NAME_LENGTH]), rest[NAME_LENGTH:]
         return Place(key, b""), rest
 
+    def cleared_place(self, prefix: bytes) -> Place:
+        """Return the key and window of a prefix whose entries were cleared. No map key follows."""
+        key, rest = parts_of(prefix)
+        return Place(key, rest if self._scoped else b"")
+
     def _current(self, data: bytes) -> bytes:
         """Return a stored value without its timestamp, in the current version of its type."""
         if self.form is not None:

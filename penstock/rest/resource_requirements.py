@@ -20,7 +20,8 @@ from penstock.rest.service import Service
 from penstock.rest.views.shared import ENDED
 
 _REFUSAL_S = 2.0
-"""How long an answer waits for the job. A job refuses what it cannot do at once, and rescales after its epoch."""
+"""How long an answer waits for the job. A job refuses what it cannot do at once, and rescales with an
+epoch, after the one in progress."""
 _POLL_S = 0.02
 
 

@@ -44,6 +44,8 @@ class OperatorReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True,
     """The steps from each version of a state's type to the next, for states whose type has changed."""
     queryable: dict[str, str] = {}
     """The names under which states can be read from outside the job, by name of the state."""
+    unused: list[str] = []
+    """Stored states that no function has asked for since the task was opened."""
 
 
 class EdgeTotals(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):

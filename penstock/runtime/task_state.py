@@ -53,12 +53,13 @@ def snapshot(run: ChainRun, epoch: TaskEpoch) -> list[OperatorReport]:
         forms: dict[str, Form] = {}
         migrations: dict[str, tuple[bytes, ...]] = {}
         queryable: dict[str, str] = {}
+        unused: list[str] = []
         if place == 0 and run.overlay is not None and not epoch.single_epoch:
             types = run.overlay.types()
             states = {name: stored.schema for name, stored in types.items()}
             migrations = {name: stored.migrations for name, stored in types.items() if stored.migrations}
             forms = run.overlay.ttl.forms()
-            queryable = run.overlay.queryable()
+            queryable, unused = run.overlay.queryable(), run.overlay.unused()
             changes = run.overlay.changes()
             if changes:
                 written = epoch.state.write_delta(epoch.number, changes, run.overlay.blocks)
@@ -89,6 +90,7 @@ def snapshot(run: ChainRun, epoch: TaskEpoch) -> list[OperatorReport]:
                     ttl=forms,
                     migrations=migrations,
                     queryable=queryable,
+                    unused=unused,
                 )
             )
     if run.stateful:

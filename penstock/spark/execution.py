@@ -26,6 +26,7 @@ from penstock.driver.job_observer import JobObserver
 from penstock.driver.job_snapshot import ExceptionSnapshot
 from penstock.driver.life_cycle import LifeCycle, Wish
 from penstock.driver.requests import Requests
+from penstock.driver.rescaling import Scale
 from penstock.driver.slots import Slots, TooFewSlots
 from penstock.errors import PenstockError
 from penstock.runtime.probe import crash_probe
@@ -72,6 +73,10 @@ class JobExecution:
         self.error: BaseException | None = None
         """The exception that the job, or an epoch of its query, failed with."""
         self.last_failure: BaseException | None = None
+        self._epoch_thread: int | None = None
+        """The thread that runs an epoch or its listeners."""
+        self._kept_scale: Scale | None = None
+        """The scale of a job that restarts without checkpoints."""
         self.at_start: list[Callable[[Manifest | None], None]] = []
         self.at_end: list[Callable[[], None]] = []
         self._awake = threading.Event()
@@ -140,9 +145,19 @@ class JobExecution:
     @contextmanager
     def between_epochs(self) -> Iterator[None]:
         """Wait until the job has recovered or ended and no epoch runs. No epoch begins inside the context."""
-        self.recovered.wait()
-        with self.epoch_lock:
-            yield
+        while True:
+            if self._epoch_thread == threading.get_ident() and not self.recovered.is_set():
+                raise PenstockError(
+                    f"An epoch of job '{self._spec.name}' has just failed, so the job takes no request before it has "
+                    f"recovered.",
+                    fix="Repeat the request at a later epoch.",
+                )
+            self.recovered.wait()
+            with self.epoch_lock:
+                # The epoch that this thread waited for might have failed.
+                if self.recovered.is_set():
+                    yield
+                    return
 
     def save(self, directory: SharedStorage, manifest: Manifest, version: Version) -> str:
         """Make a savepoint of a pinned checkpoint and return its path."""
@@ -191,6 +206,8 @@ class JobExecution:
         # An epoch of the previous query might not have noticed yet that it is over.
         with self.epoch_lock:
             last = self.lineage.recover()
+            if self._kept_scale is not None:
+                self.driver.set_scale(self._kept_scale)
             self._has_recovered = True
             instruction = self.life.recovered(None if last is None else last.id, last is not None and last.ended)
             for act in self.at_start:
@@ -211,6 +228,9 @@ class JobExecution:
             while not self._query.ended_within(_TICK_S):
                 self._check_commits()
                 self._wake_up()
+                if self.error is not None:
+                    self._query.stop()
+                    continue
                 recover = self._recover_from_step_back()
                 if recover is not None:
                     return recover
@@ -220,10 +240,14 @@ class JobExecution:
             # Errors lose their type on the way through the JVM; `self.error` has the original.
             if self.error is None and self.life.wish is Wish.GO_ON:
                 raise
+        with self.epoch_lock:
+            self._raise_failure()
+            return self.life.query_ended()
+
+    def _raise_failure(self) -> None:
+        """Raise the failure of an epoch, after which the job must recover before it runs another."""
         if self.error is not None:
             raise self.error
-        with self.epoch_lock:
-            return self.life.query_ended()
 
     def _recover_from_step_back(self) -> Recover | None:
         """Restart the query if the machine's clock was set back, because Spark's trigger would wait for it."""
@@ -248,6 +272,7 @@ class JobExecution:
         frame = self._query.read_at_once(self.lineage) if self._spec.single_epoch else None
         enough = self._slots.await_enough()
         with self.epoch_lock:
+            self._raise_failure()
             # A savepoint might have ended the job while this thread waited.
             if enough and self.life.wants_epochs:
                 self.run_epoch(epoch, frame)
@@ -261,6 +286,7 @@ class JobExecution:
                 return instruction
             self.error = None
             if restart.new_lineage:
+                self._kept_scale = self.driver.scale
                 self._abort_uncommitted()
                 self.lineage.end(retain=self._unfinished)
                 self.lineage = self._open_lineage()
@@ -436,11 +462,13 @@ class JobExecution:
         """Run a batch; called by Spark. Failures are kept for `wait`, because errors lose their type in the JVM."""
         try:
             # Wait without the lock: meanwhile the job can be rescaled to the available slots, or saved and stopped.
-            if self._slots.await_enough():
-                with self.epoch_lock:
-                    epoch = self.life.batch_ready(generation)
-                    if epoch is not None:
-                        self.run_epoch(epoch, frame, batch)
+            enough = self._slots.await_enough()
+            with self.epoch_lock:
+                # Spark must not take a batch for completed that did not run because an epoch of a request failed.
+                self._raise_failure()
+                epoch = self.life.batch_ready(generation) if enough else None
+                if epoch is not None:
+                    self.run_epoch(epoch, frame, batch)
             return
         except BaseException as error:  # see docstring
             self.error = self.error or error
@@ -449,22 +477,43 @@ class JobExecution:
         raise RuntimeError("the epoch failed") from None
 
     def run_epoch(self, epoch: RunEpoch, frame: DataFrame | None = None, batch: int | None = None) -> None:
-        """Run an epoch. The caller holds the lock. `frame` is the output of the sources, `batch` Spark's batch ID."""
-        self._engine.frame = frame
+        """Run an epoch. The caller holds the lock. `frame` is the output of the sources, `batch` Spark's batch ID.
+
+        After a failure, no other epoch or request begins before the job has recovered.
+        """
+        # A listener can request another epoch, inside this one.
+        outer, self._epoch_thread = self._epoch_thread, threading.get_ident()
         try:
-            if batch is None:
-                statistics = self.driver.run_epoch(None, {}, ends_input=epoch.ends_input)
-            else:
-                statistics = self._run_batch(batch)
+            self._engine.frame = frame
+            try:
+                if batch is None:
+                    statistics = self.driver.run_epoch(None, {}, ends_input=epoch.ends_input)
+                else:
+                    statistics = self._run_batch(batch)
+            finally:
+                self._engine.frame = None
+            self.life.epoch_done(ended=epoch.ends_input)
+            self._call_listeners(statistics)
+        except BaseException as error:
+            self._must_recover(error)
+            raise
         finally:
-            self._engine.frame = None
-        self.life.epoch_done(ended=epoch.ends_input)
+            self._epoch_thread = outer
+
+    def _call_listeners(self, statistics: EpochStatistics) -> None:
         try:
             for listener in self._spec.on_epoch:
                 listener(statistics)
         except BaseException:
-            self.life.listener_failed()
+            # Otherwise an epoch that the listener requested has failed, and the restart strategy applies.
+            if self.error is None:
+                self.life.listener_failed()
             raise
+
+    def _must_recover(self, error: BaseException) -> None:
+        """Keep a failure for the job's thread, which stops the query. The caller holds the lock."""
+        self.error = self.error or error
+        self.recovered.clear()
 
     def _run_batch(self, batch: int) -> EpochStatistics:
         driver, log = self.driver, self.lineage.log
@@ -493,8 +542,7 @@ class JobExecution:
         try:
             self.driver.check_commits()
         except BaseException as error:  # as in _on_batch: `wait` raises it
-            self.error = self.error or error
-            self._query.stop()
+            self._must_recover(error)
         finally:
             self.epoch_lock.release()
 

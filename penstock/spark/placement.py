@@ -77,7 +77,7 @@ class Exchanges:
             except Exception as error:  # what Spark does not publish can raise anything
                 self._places = False
                 _logger.warning("Tasks cannot be placed, so Spark runs them on any executor: %s", error)
-        self._made, self._made_for = [], None
+        self._made, self._made_for, self._followed = [], None, None
         return [SparkExchange(graph.targets(level)) for level in range(1, len(graph.levels))]
 
     def epoch_ran(self, graph: PhysicalGraph, parameters: EpochParameters, seconds: float) -> None:

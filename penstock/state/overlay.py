@@ -261,6 +261,10 @@ class Overlay:
             if state.descriptor.queryable_name is not None
         }
 
+    def unused(self) -> list[str]:
+        """Return the stored states that are not registered."""
+        return [] if self._types is None else sorted(self._types.stored.keys() - self._states.keys())
+
     def types(self) -> dict[str, StoredType]:
         """Return the types for the checkpoint report, including those of stored states that are not registered: their
         entries still exist."""

@@ -330,7 +330,7 @@ class JobHarness:
         return path
 
     def rescale(self, parallelism: int | Mapping[str, int]) -> JobHarness:
-        """Change the parallelism from the next epoch on; see ``JobClient.rescale``."""
+        """Run an epoch without records at another parallelism, which then stays; see ``JobClient.rescale``."""
         self._execution.start_again_if_over()
         self._requests.rescale(parallelism)
         return self

@@ -5,7 +5,7 @@ Each function in `CHECKS` looks for one cause and yields its hints while the cau
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Literal, NamedTuple
@@ -26,6 +26,11 @@ _SKEW = 2.0
 """A subtask with this many times the mean of the vertex is skewed."""
 _LEAST_RECORDS = 1000
 """Fewer records say nothing about skew."""
+_LEAST_BACKLOG = 100
+_SLOW = 1.2
+"""Checkpoints that take this many times the interval are slow. Flow control aims at the interval itself."""
+_SLOW_CHECKPOINTS = 3
+"""How many consecutive checkpoints must be slow: the first one starts the workers, and a burst passes."""
 _GROWTH = 1.5
 _LEAST_EPOCHS = 10
 _LEAST_STATE = 1 << 20
@@ -93,7 +98,7 @@ def waits_for_slots(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
             "slots",
             "error",
             f"The job waits for slots: it needs {job.slots.needed}, and {job.slots.available} are available.",
-            "Add executors, or rescale the job to a lower parallelism.",
+            "Give Spark more cores, or rescale the job to a lower parallelism.",
             "executors",
         )
 
@@ -105,9 +110,9 @@ def backlog_grows(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
     half = list(watch.moments)[len(watch.moments) // 2 :]
     if len({moment.epoch for moment in half}) < 2:
         return
-    first, last = half[0].backlog, half[-1].backlog
-    for uid in sorted(last):
-        if uid not in first or last[uid] < 100 or last[uid] <= 1.1 * first[uid]:
+    for uid in sorted(half[-1].backlog):
+        found = [moment.backlog[uid] for moment in half if uid in moment.backlog]
+        if not _grew(found):
             continue
         busiest = max(job.vertices, key=_busiest, default=None)
         vertex = f"'{busiest.name}', the busiest chain ({share(_busiest(busiest))})" if busiest else "the job"
@@ -115,7 +120,8 @@ def backlog_grows(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
         yield Hint(
             "backlog",
             "warning",
-            f"The backlog of source '{uid}' grew from {number(first[uid])} to {number(last[uid])} records in {spent}.",
+            f"The backlog of source {_named(job, uid)} grew from {number(found[0])} to {number(found[-1])} records in "
+            f"{spent}.",
             f"Raise the parallelism of {vertex}, or make its functions cheaper.",
             "charts",
         )
@@ -131,14 +137,14 @@ def watermark_stands_still(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
         still = job.taken_ms - standing.since_ms
         if still < STILL_MS or vertex.totals.records_in <= standing.records or not _has_event_time(job):
             continue
-        at = "has not begun" if standing.watermark is None else f"has stood at {utc(standing.watermark)}"
+        at = "has had no value" if standing.watermark is None else f"has stood at {utc(standing.watermark)}"
         yield Hint(
             "watermark",
             "warning",
             f"The watermark of '{vertex.name}' {at} for {duration(still)}, although records arrive. "
             f"It is held back by {_held_back_by(vertex, by_id)}.",
-            "If that partition has no records, declare it idle with with_idleness(...) on its watermark strategy. "
-            "Windows and timers wait until then.",
+            "Windows and timers wait for it. If no records arrive there, add with_idleness(...) to its watermark "
+            "strategy.",
             "graph",
         )
         # The chains after it stand still for the same reason.
@@ -147,7 +153,7 @@ def watermark_stands_still(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
 
 def skewed(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
     """One subtask of a keyed chain has far more records than the others."""
-    for vertex in job.vertices:
+    for vertex in job.vertices if _is_at_work(job) else ():
         if len(vertex.subtasks) < 2 or not any(each.strategy == "HASH" for each in vertex.inputs):
             continue
         loads = [each.records_in_rate for each in vertex.subtasks]
@@ -173,14 +179,19 @@ def skewed(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
 
 def checkpoint_slow(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
     """A checkpoint takes longer than the interval between checkpoints."""
-    last, interval = job.checkpoints.latest_completed, job.checkpointing.interval_ms
-    if last is not None and 0 < interval < last.duration_ms and job.state == "RUNNING":
+    interval = job.checkpointing.interval_ms
+    done = [each for each in job.checkpoints.history if each.status == "COMPLETED" and not each.savepoint]
+    recent = done[:_SLOW_CHECKPOINTS]
+    if interval <= 0 or len(recent) < 2 or not _is_at_work(job):
+        return
+    if min(each.duration_ms for each in recent) > _SLOW * interval:
         yield Hint(
             "checkpoint",
             "warning",
-            f"Checkpoint {last.id} took {duration(last.duration_ms)}, longer than the interval of "
-            f"{duration(interval)}.",
-            "Raise execution.checkpointing.interval, or lower the work per epoch with penstock.epoch.max-records.",
+            f"Checkpoint {recent[0].id} took {duration(recent[0].duration_ms)}, longer than the interval of "
+            f"{duration(interval)}, and so did the one before it.",
+            "Find the slow part in the timeline under Checkpoints. Raise execution.checkpointing.interval, or let an "
+            "epoch read fewer records: lower penstock.flow.target-epoch-time.",
             "checkpoints",
         )
 
@@ -194,7 +205,8 @@ def checkpoint_failed(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
             "checkpoint-failed",
             "error",
             f"Checkpoint {last.id} failed: {last.failure or 'no reason is recorded'}",
-            "Look at the checkpoint's details, and at the log of the job.",
+            "Look at it under Checkpoints, and at the log of the job. If it only took too long, raise "
+            "execution.checkpointing.timeout.",
             "checkpoints",
         )
 
@@ -202,7 +214,7 @@ def checkpoint_failed(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
 def state_grows(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
     """The state has grown in every recent epoch."""
     sizes = [epoch.state_bytes for epoch in job.recent_epochs]
-    if len(sizes) < _LEAST_EPOCHS or sizes[-1] < _LEAST_STATE or job.state != "RUNNING":
+    if len(sizes) < _LEAST_EPOCHS or sizes[-1] < _LEAST_STATE or not _is_at_work(job):
         return
     if any(later < before for before, later in pairwise(sizes)):
         return
@@ -224,7 +236,7 @@ def state_grows(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
 def sink_slow(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
     """Committing the sinks takes most of an epoch."""
     recent = [epoch for epoch in job.recent_epochs[-5:] if epoch.stages_ms]
-    if len(recent) < 3 or job.state != "RUNNING":
+    if len(recent) < 3 or not _is_at_work(job):
         return
     commit = median(epoch.stages_ms[-1] for epoch in recent)
     whole = median(epoch.duration_ms for epoch in recent)
@@ -232,7 +244,7 @@ def sink_slow(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
         yield Hint(
             "sink",
             "warning",
-            f"The sinks hold up the epochs: a commit takes {duration(commit)} of {duration(whole)}.",
+            f"{_sinks(job)} up the epochs: each waits {duration(commit)} of {duration(whole)} for commits.",
             "Look at the load of the system that the sinks write to, or raise execution.checkpointing.interval for "
             "fewer, larger commits.",
             "charts",
@@ -245,8 +257,10 @@ def late_dropped(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
         yield Hint(
             "late",
             "warning",
-            f"Operator '{operator}' dropped {counted(count, 'late record')} since the job started.",
-            "Allow more out-of-orderness or lateness, or read them with side_output_late_data.",
+            f"Operator {operator} dropped {counted(count, 'late record')} since the job started.",
+            "Allow more out-of-orderness in the watermark strategy, or send late records to a side output: "
+            "side_output_late_data of a window, side_output_left_late_data and side_output_right_late_data of an "
+            "interval join.",
             "graph",
         )
 
@@ -257,7 +271,7 @@ def dead_letters(job: JobSnapshot, watch: Watch) -> Iterator[Hint]:
         yield Hint(
             "dead-letters",
             "warning",
-            f"Source '{operator}' could not read {counted(count, 'record')}, which became dead letters.",
+            f"Source {operator} could not read {counted(count, 'record')}, which became dead letters.",
             "Look at the side output that receives them, and correct the producer or the format.",
             "graph",
         )
@@ -297,6 +311,39 @@ def _essence(message: str) -> str:
     return lines[0].strip() if lines else ""
 
 
+def _is_at_work(job: JobSnapshot) -> bool:
+    """Return whether the job runs and has completed an epoch recently. The rates of an older one mean nothing."""
+    if job.state != "RUNNING" or not job.recent_epochs:
+        return False
+    last = job.recent_epochs[-1]
+    return job.taken_ms - last.ended_ms <= max(RECENT_MS, 3 * last.cycle_ms)
+
+
+def _named(job: JobSnapshot, uid: str) -> str:
+    """Return the quoted name of an operator, with its uid if others have the same name."""
+    names = {each.uid: each.name for vertex in job.vertices for each in vertex.operators}
+    name = names.get(uid, uid)
+    return f"'{name}'" + (f" (uid '{uid}')" if [*names.values()].count(name) > 1 else "")
+
+
+def _sinks(job: JobSnapshot) -> str:
+    """Return the start of a sentence about the sinks."""
+    found = [each for vertex in job.vertices for each in vertex.operators if each.kind == "Sink"]
+    return f"Sink {_named(job, found[0].uid)} holds" if len(found) == 1 else "The sinks hold"
+
+
+def _grew(backlog: Sequence[int]) -> bool:
+    """Return whether a backlog has grown, and does not shrink again."""
+    first, last = backlog[0], backlog[-1]
+    if last < _LEAST_BACKLOG or last < 0.9 * max(backlog):
+        return False
+    if last > 1.1 * first:
+        return True
+    # A large backlog grows slowly in proportion to its size, but steadily.
+    parts = [backlog[place * (len(backlog) - 1) // 4] for place in range(5)]
+    return last > 1.01 * first and all(before < after for before, after in pairwise(parts))
+
+
 def _busiest(vertex: VertexSnapshot) -> float:
     return max((each.busy for each in vertex.subtasks), default=0.0)
 
@@ -306,12 +353,12 @@ def _heaviest_keys(vertex: VertexSnapshot, subtask: int, rate: float) -> str:
     found = vertex.subtasks[subtask]
     named = [
         (f"{each.key} in key group {each.group}" if each.key else f"one key in key group {each.group}")
-        + f" (about {share(each.share * found.records_in_rate / rate)})"
+        + f" (about {share(each.share * found.records_in_rate / rate)} of all records)"
         for each in found.heaviest
     ]
     if not named:
         return ""
-    return f" Its heaviest {'keys are' if len(named) > 1 else 'key is'} {', '.join(named)} of all records."
+    return f" Its heaviest {'keys are' if len(named) > 1 else 'key is'} {', '.join(named)}."
 
 
 def _has_event_time(job: JobSnapshot) -> bool:
@@ -356,4 +403,4 @@ def _increased(job: JobSnapshot, watch: Watch, metric: str) -> Iterator[tuple[st
         for name, values in vertex.metrics.items():
             at = watch.increased_ms.get((vertex.id, name))
             if name.endswith(f".{metric}") and at is not None and job.taken_ms - at <= RECENT_MS:
-                yield name.removesuffix(f".{metric}"), int(sum(value or 0 for value in values))
+                yield _named(job, name.removesuffix(f".{metric}")), int(sum(value or 0 for value in values))

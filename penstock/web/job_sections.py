@@ -30,7 +30,7 @@ def heading(job: JobSnapshot, watch: Watch, now_ms: int) -> Markup:
         ("Started", moment(job.started_ms, utc(job.started_ms), utc(job.started_ms)) if job.started_ms else NONE),
         ("Duration", duration(max(0, end - job.started_ms)) if job.started_ms else NONE),
         ("Restarts", number(job.restarts)),
-        ("Parallelism", number(job.parallelism) if job.parallelism > 0 else NONE),
+        ("Parallelism", " to ".join(map(number, _ends(parallelism_now(job)))) or NONE),
         ("Last checkpoint", last_checkpoint(job, now_ms)),
         ("Job id", tag("code", job.id)),
     ]
@@ -42,6 +42,19 @@ def heading(job: JobSnapshot, watch: Watch, now_ms: int) -> Markup:
         tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts), class_="facts"),
         tag("ul", *(problem(hint, job, with_job=False) for hint in found), class_="problems") if found else None,
     )
+
+
+def parallelism_now(job: JobSnapshot) -> list[int]:
+    """Return the different parallelisms of the chains, in order. Those of sources count only without others.
+
+    The job's own parallelism is the one that it was submitted with, also after it was rescaled.
+    """
+    found = {vertex.parallelism for vertex in job.vertices if vertex.inputs}
+    return sorted(found) or ([job.parallelism] if job.parallelism > 0 else [])
+
+
+def _ends(values: list[int]) -> list[int]:
+    return values if len(values) < 2 else [values[0], values[-1]]
 
 
 def navigation(job: JobSnapshot, current: str, extra: tuple[str, ...] = ()) -> Markup:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pyarrow as pa
+
 from penstock.common.options.query import QUERYABLE_STATE
 from penstock.driver.job_snapshot import JobSnapshot
 from penstock.errors import PenstockError
@@ -12,6 +14,7 @@ from penstock.query.client import QueryableStateClient
 from penstock.query.errors import QueryError, UnknownKey
 from penstock.query.locating import connect_to_proxy
 from penstock.query.protocol import CHECKPOINT
+from penstock.query.registry import QueryableState
 from penstock.tables.contents import KeyedContent
 from penstock.tables.snapshot import Snapshot
 from penstock.tables.typed_keys import key_from_text
@@ -32,6 +35,12 @@ class NotLive(PenstockError):
 
     Operator action: declare the state with ``set_queryable``, and set `queryable-state.enable` to true.
     """
+
+
+def described(job: JobSnapshot, settings: Mapping[str, str]) -> list[QueryableState]:
+    """Return the queryable states of a job. Raises QueryError."""
+    with connect_to_proxy({**settings, **job.configuration}, _TIMEOUT_S) as client:
+        return client.describe(job.id).states
 
 
 def look_up_now(
@@ -76,8 +85,7 @@ class LiveState:
         self._job = job
         if not is_queryable(job):
             raise NotLive(f"{QUERYABLE_STATE.key} is not true for this job")
-        self._client, self._name = self._find({**settings, **job.configuration}, uid, state)
-        self._state = state
+        self._client, self.state = self._find({**settings, **job.configuration}, uid, state)
 
     def __enter__(self) -> LiveState:
         return self
@@ -85,12 +93,12 @@ class LiveState:
     def __exit__(self, *exc: object) -> None:
         self._client.close()
 
-    def _find(self, settings: Mapping[str, str], uid: str, state: str) -> tuple[QueryableStateClient, str]:
+    def _find(self, settings: Mapping[str, str], uid: str, state: str) -> tuple[QueryableStateClient, QueryableState]:
         client = connect_to_proxy(settings, _TIMEOUT_S)
         try:
             for each in client.describe(self._job.id).states:
                 if (each.uid, each.state) == (uid, state):
-                    return client, each.name
+                    return client, each
         except QueryError:
             client.close()
             raise
@@ -99,13 +107,13 @@ class LiveState:
 
     def look_up(self, snapshot: Snapshot, uid: str, key: str) -> FoundKey:
         """Return the value of a key. The snapshot has the type of the keys, and the timers. Raises PenstockError."""
-        table = snapshot.state(uid, self._state)
+        table = snapshot.state(uid, self.state.state)
         if isinstance(table.content, KeyedContent) and table.content.windowed:
             raise NotLive("a state of windows has several values for each key")
         wanted = key_from_text(table, key)
-        stored = look_up(snapshot, uid, self._state, key, self._job)
+        stored = look_up(snapshot, uid, self.state.state, key, self._job)
         try:
-            found = self._client.read(self._job.id, self._name, wanted)
+            found = self._client.read(self._job.id, self.state.name, wanted)
         except UnknownKey:
             return stored._replace(rows=[], source=_LIVE)
         rows = [{"key": wanted, "value": found.value}]
@@ -113,7 +121,7 @@ class LiveState:
 
     def page(self, offset: int, where: str, reading: Reading) -> Rows:
         """Return a page of the rows that fulfil a condition. Raises PenstockError."""
-        stream = self._client.scan(self._job.id, self._name)
+        stream = self.scan()
 
         def rows() -> Iterator[dict[str, Any]]:
             read = 0
@@ -122,5 +130,13 @@ class LiveState:
                 read += batch.num_rows
                 reading.step(read, 0.5)
 
-        source = f"checkpoint {stream.schema.metadata[CHECKPOINT].decode()}, {_LIVE}"
-        return page_among(rows(), stream.schema.names, offset, where, source)
+        return page_among(rows(), stream.schema.names, offset, where, self.source(stream))
+
+    def scan(self, keys: list[Any] | None = None) -> pa.RecordBatchReader:
+        """Return the rows of the state, or those of some keys. Raises QueryError."""
+        return self._client.scan(self._job.id, self.state.name, keys=keys)
+
+    @staticmethod
+    def source(stream: pa.RecordBatchReader) -> str:
+        """Return in words where rows are from."""
+        return f"checkpoint {stream.schema.metadata[CHECKPOINT].decode()}, {_LIVE}"

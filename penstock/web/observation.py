@@ -63,10 +63,9 @@ class Watch:
             return
         attempt = (job.attempt, job.restarts)
         if attempt != self._attempt:
-            # Counts and watermarks begin again.
+            # Watermarks and backlogs begin again.
             self._attempt = attempt
             self.standing.clear()
-            self._counts.clear()
             self.moments.clear()
         lags = [job.taken_ms - value for vertex in job.vertices if (value := watermark_of(vertex)) is not None]
         self.moments.append(
@@ -105,7 +104,8 @@ class Watch:
             if not name.endswith((f".{LATE_RECORDS}", f".{DEAD_LETTERS}")):
                 continue
             count = int(sum(value or 0 for value in values))
-            if count > self._counts.get((vertex.id, name), 0):
+            # A restart keeps the counts; another driver begins at 0.
+            if count and count != self._counts.get((vertex.id, name)):
                 self.increased_ms[vertex.id, name] = now
             self._counts[vertex.id, name] = count
 

@@ -18,7 +18,7 @@ from penstock.errors import PenstockError
 from penstock.rest.views.shared import ENDED
 from penstock.web.board import Board
 from penstock.web.chart_page import job_charts
-from penstock.web.job_sections import SECTIONS, heading, navigation, vertex_section
+from penstock.web.job_sections import SECTIONS, heading, navigation, parallelism_now, vertex_section
 from penstock.web.log_page import job_logs
 from penstock.web.markup import Markup, join, tag
 from penstock.web.notices import ended, failed, in_progress
@@ -187,8 +187,8 @@ def _actions(board: Board, job: JobSnapshot) -> None:
             _cancel(board, job)
 
 
-def _button(text: str, dialog: Any, *, danger: bool = False) -> None:
-    ui.button(text, on_click=dialog.open, color=None).props("flat no-caps").classes("danger" if danger else "")
+def _button(text: str, act: Callable[[], Any], *, danger: bool = False) -> None:
+    ui.button(text, on_click=act, color=None).props("flat no-caps").classes("danger" if danger else "")
 
 
 def _action(board: Board, job: JobSnapshot, name: str, text: str, asked: Callable[[str | None], Operable]) -> None:
@@ -204,26 +204,35 @@ def _action(board: Board, job: JobSnapshot, name: str, text: str, asked: Callabl
             await _perform(board, job, name, asked(directory.value.strip() or None))
 
         _confirm(dialog, name, go)
-    _button(name, dialog)
+    _button(name, dialog.open)
 
 
 def _rescale(board: Board, job: JobSnapshot) -> None:
     with ui.dialog() as dialog, ui.card().classes("ask"):
         ui.label(f"Rescale: {job.name}").classes("ask-title")
-        ui.label(
-            f"The job needs {job.slots.needed} slots now, and {job.slots.available} are available. It continues from "
-            "its last checkpoint with the new parallelism."
-        )
-        wanted = ui.number("Parallelism", value=max(1, job.parallelism), min=1, precision=0).props(
-            "outlined dense stack-label"
-        )
+        text = ui.label()
+        wanted = ui.number("Parallelism", min=1, precision=0).props("outlined dense stack-label")
 
         async def go() -> None:
             dialog.close()
             await _perform(board, job, "Rescale", Rescale(parallelism=int(wanted.value or 1)))
 
         _confirm(dialog, "Rescale", go)
-    _button("Rescale", dialog)
+
+    def ask() -> None:
+        try:
+            now = board.job(job.id)
+        except PenstockError as error:
+            failed("Rescale", error)
+            return
+        text.set_text(
+            f"The job needs {now.slots.needed} slots now, and {now.slots.available} are available. It continues from "
+            "its last checkpoint with the new parallelism."
+        )
+        wanted.set_value(max([1, *parallelism_now(now)]))
+        dialog.open()
+
+    _button("Rescale", ask)
 
 
 def _cancel(board: Board, job: JobSnapshot) -> None:
@@ -241,7 +250,7 @@ def _cancel(board: Board, job: JobSnapshot) -> None:
                 ui.notify("The job is being cancelled.")
 
         _confirm(dialog, "Cancel the job", go, danger=True)
-    _button("Cancel", dialog, danger=True)
+    _button("Cancel", dialog.open, danger=True)
 
 
 def _confirm(dialog: Any, name: str, go: Callable[[], Any], *, danger: bool = False) -> None:

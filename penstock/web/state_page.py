@@ -10,9 +10,10 @@ from nicegui import ui
 
 from penstock.driver.job_snapshot import JobSnapshot
 from penstock.errors import PenstockError
+from penstock.query.errors import QueryError
 from penstock.tables.checkpoint import NotACheckpoint
-from penstock.tables.snapshot import Snapshot
-from penstock.web import live_state, state_reader
+from penstock.tables.snapshot import Snapshot, StateInfo
+from penstock.web import live_state, served_state, state_reader
 from penstock.web.board import Board
 from penstock.web.markup import Markup, join, tag
 from penstock.web.reading import Reading, ReadStopped
@@ -74,18 +75,21 @@ class _Browser:
         found = await self._read(lambda reading: state_reader.moments(self._job))
         if found is None:
             return
+        if served_state.is_served_only(self._job):
+            found = {state_reader.NEWEST: "now", **found}
         self._moments = found
         if self._first_moment:
             self._moments.setdefault(self._first_moment, state_reader.savepoint_label(self._first_moment))
         first = self._first_moment or next(iter(found), None)
         self._moment.set_options(dict(found), value=first)
         self._offer_others()
-        note = state_reader.retention_note(found)
-        if not found:
-            note = "The job has no checkpoint that this page can read. Make a savepoint, or set state.checkpoints.dir."
+        note = served_state.memory_note(self._job) or state_reader.retention_note(found)
         self._note.set_content(tag("p", note, class_="quiet") if note else "")
 
     async def _again(self) -> None:
+        if self._moment.value != state_reader.NEWEST:
+            # The viewer has chosen another moment meanwhile.
+            return
         await self.start()
         await self._show_states()
 
@@ -105,7 +109,7 @@ class _Browser:
         if self._moment.value is None:
             return
         self._offer_others()
-        found = await self._read(lambda _: self._of_moment(lambda snapshot: state_reader.states(snapshot)))
+        found = await self._read(lambda _: self._states())
         if found is None:
             return
         options = {
@@ -125,7 +129,7 @@ class _Browser:
         if self._state.value is None:
             return
         uid, name = self._chosen()
-        found = await self._read(lambda _: self._of_moment(lambda snapshot: state_reader.examples(snapshot, uid, name)))
+        found = await self._read(lambda _: self._examples_of(uid, name))
         self._examples.clear()
         if found is not None and found.keys:
             with self._examples:
@@ -147,14 +151,18 @@ class _Browser:
             return
         key = self._key.value
         uid, name = self._chosen()
-        job, settings, now = self._job, self._settings, self._moment.value == state_reader.NEWEST
+        settings, now = self._settings, self._moment.value == state_reader.NEWEST
 
         def look_up(snapshot: Snapshot) -> state_reader.FoundKey:
+            # The job can have been rescaled since the last read.
             if now:
-                return live_state.look_up_now(snapshot, job, settings, uid, name, key)
-            return state_reader.look_up(snapshot, uid, name, key, job)
+                return live_state.look_up_now(snapshot, self._job, settings, uid, name, key)
+            return state_reader.look_up(snapshot, uid, name, key, self._job)
 
-        found = await self._read(lambda _: self._of_moment(look_up))
+        if self._served:
+            found = await self._read(lambda _: served_state.look_up(self._job, settings, uid, name, key))
+        else:
+            found = await self._read(lambda _: self._of_moment(look_up))
         if found is not None:
             self._show(key_view(key, found))
 
@@ -201,14 +209,19 @@ class _Browser:
             return
         uid, name = self._chosen()
         where, offset, moment = self._search.value.strip(), self._offset, self._moment.value
-        job, settings = self._job, self._settings
+        settings = self._settings
 
         def page(snapshot: Snapshot, reading: Reading) -> state_reader.Rows:
             if moment == state_reader.NEWEST:
-                return live_state.page_now(snapshot, job, settings, uid, name, offset, where, reading)
+                return live_state.page_now(snapshot, self._job, settings, uid, name, offset, where, reading)
             return state_reader.page_of(snapshot, uid, name, offset, where, reading)
 
-        found = await self._read(lambda reading: self._of_moment(lambda snapshot: page(snapshot, reading)))
+        if self._served:
+            found = await self._read(
+                lambda reading: served_state.page(self._job, settings, uid, name, offset, where, reading)
+            )
+        else:
+            found = await self._read(lambda reading: self._of_moment(lambda snapshot: page(snapshot, reading)))
         if found is not None:
             self._show(rows_view(found))
             if not found.rows and not where and not offset and moment == state_reader.NEWEST:
@@ -236,7 +249,10 @@ class _Browser:
         if not self._has_state():
             return
         uid, name = self._chosen()
-        self._show(tag("pre", state_reader.snippet(self._job, self._moment.value, uid, name), tabindex="0"))
+        try:
+            self._show(tag("pre", state_reader.snippet(self._job, self._moment.value, uid, name), tabindex="0"))
+        except PenstockError as error:
+            self._show(_problem(error))
 
     @property
     def _settings(self) -> Mapping[str, str]:
@@ -251,6 +267,21 @@ class _Browser:
     def _chosen(self) -> tuple[str, str]:
         uid, _, name = (self._state.value or "\n").partition("\n")
         return uid, name
+
+    @property
+    def _served(self) -> bool:
+        """Whether the state server is the only source of the chosen moment."""
+        return self._moment.value == state_reader.NEWEST and served_state.is_served_only(self._job)
+
+    def _states(self) -> list[StateInfo]:
+        if self._served:
+            return served_state.states(self._job, self._settings)
+        return self._of_moment(state_reader.states)
+
+    def _examples_of(self, uid: str, state: str) -> state_reader.Examples:
+        if self._served:
+            return served_state.examples(self._job, self._settings, uid, state)
+        return self._of_moment(lambda snapshot: state_reader.examples(snapshot, uid, state))
 
     def _of_moment(self, read: Callable[[Snapshot], T]) -> T:
         return state_reader.read_moment(self._job, self._moment.value or state_reader.NEWEST, read)
@@ -272,10 +303,9 @@ class _Browser:
                 self._show(tag("p", str(stopped), class_="quiet"))
             return None
         except PenstockError as error:
-            fix = join(tag("b", "Next: "), error.fix) if error.fix else None
-            self._show(tag("p", error.statement(), " ", fix, class_="reason", role="alert"))
-            if isinstance(error, NotACheckpoint) and self._moment.value == state_reader.NEWEST:
-                # The job has just started, and completes its first checkpoint soon.
+            self._show(_problem(error))
+            if self._moment.value == state_reader.NEWEST and isinstance(error, (NotACheckpoint, QueryError)):
+                # The job has just started: its first checkpoint, or its state server, comes soon.
                 with self._note:
                     ui.timer(_EMPTY_S, self._again, once=True)
             return None
@@ -300,6 +330,11 @@ class _Browser:
 
     def _show(self, contents: Markup) -> None:
         self._result.set_content(contents)
+
+
+def _problem(error: PenstockError) -> Markup:
+    fix = join(tag("b", "Next: "), error.fix) if error.fix else None
+    return tag("p", error.statement(), " ", fix, class_="reason", role="alert")
 
 
 def _group() -> ui.element:

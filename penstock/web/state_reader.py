@@ -6,7 +6,7 @@ Functions block, so pages call them in a thread. Values are never unpickled, and
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -74,9 +74,10 @@ class Owner(NamedTuple):
     """Where a key's state is."""
 
     group: int
-    block: int
+    block: int | None
+    """None if only a state server knows it."""
     subtask: int | None
-    """None if the job does not run."""
+    """At the parallelism of the checkpoint, or now for a savepoint; None if the job does not have the operator."""
 
 
 class FoundKey(NamedTuple):
@@ -134,11 +135,15 @@ def open_moment(job: JobSnapshot, moment: str) -> Snapshot:
     elif moment != NEWEST:
         return open_snapshot(moment)
     if not job.checkpointing.storage:
-        raise NoStoredState(
-            f"Job '{job.name}' keeps its checkpoints in the memory of its driver.",
-            fix=f"Set {CHECKPOINTS_DIRECTORY.key}, or make a savepoint and enter its path.",
-        )
+        raise _in_memory(job)
     return Checkpoint.load(job.checkpointing.storage, number)
+
+
+def _in_memory(job: JobSnapshot) -> NoStoredState:
+    return NoStoredState(
+        f"Job '{job.name}' keeps its checkpoints in the memory of its driver.",
+        fix=f"Set {CHECKPOINTS_DIRECTORY.key}, or make a savepoint and enter its path.",
+    )
 
 
 def read_moment(job: JobSnapshot, moment: str, read: Callable[[Snapshot], T]) -> T:
@@ -175,12 +180,19 @@ def examples(snapshot: Snapshot, uid: str, state: str) -> Examples:
     table = snapshot.state(uid, state)
     if not isinstance(table.content, KeyedContent):
         return Examples([], "")
+    # The content knows the type of its keys once it is read.
+    rows = list(islice(rows_of(table), 50))
+    return examples_of(rows, table.content.key)
+
+
+def examples_of(rows: Iterable[dict[str, Any]], key: KeyShape) -> Examples:
+    """Return the keys of some rows as a viewer types them, and their type."""
     found: dict[str, None] = {}
-    for row in islice(rows_of(table), 50):
+    for row in rows:
         found[_typed(row.get("key"))] = None
         if len(found) == 3:
             break
-    return Examples([*found], "" if not found else _kind(table.content.key))
+    return Examples([*found], "" if not found else _kind(key))
 
 
 def _kind(key: KeyShape) -> str:
@@ -198,9 +210,7 @@ def look_up(snapshot: Snapshot, uid: str, state: str, key: str, job: JobSnapshot
     if not isinstance(content, KeyedContent):
         return FoundKey(table.get(wanted), None, source=snapshot.path)
     group = key_group_of(canonical(wanted), content.max_parallelism)
-    parallelism = next(
-        (vertex.parallelism for vertex in job.vertices if uid in [operator.uid for operator in vertex.operators]), None
-    )
+    parallelism = _parallelism(snapshot, uid, job)
     subtask = None if parallelism is None else owner_of(group, parallelism, content.max_parallelism)
     return FoundKey(
         table.get(wanted),
@@ -208,6 +218,26 @@ def look_up(snapshot: Snapshot, uid: str, state: str, key: str, job: JobSnapshot
         [] if content.timers else _timers(snapshot, uid, wanted),
         table.info.ttl_ms,
         snapshot.path,
+    )
+
+
+def _parallelism(snapshot: Snapshot, uid: str, job: JobSnapshot) -> int | None:
+    """Return the parallelism that the blocks of a snapshot go with: that of a checkpoint, and for a savepoint the
+    current one of the job, if it has the operator."""
+    if isinstance(snapshot, Checkpoint):
+        return snapshot.manifest.operators[uid].parallelism
+    return _current_parallelism(job, uid)
+
+
+def owning_subtask(job: JobSnapshot, uid: str, group: int, max_parallelism: int) -> int | None:
+    """Return the subtask of an operator that owns a key group now; None if the job does not have the operator."""
+    parallelism = _current_parallelism(job, uid)
+    return None if parallelism is None else owner_of(group, parallelism, max_parallelism)
+
+
+def _current_parallelism(job: JobSnapshot, uid: str) -> int | None:
+    return next(
+        (vertex.parallelism for vertex in job.vertices if uid in [operator.uid for operator in vertex.operators]), None
     )
 
 
@@ -276,8 +306,10 @@ def exported(snapshot: Snapshot, uid: str, state: str, form: str, reading: Readi
 
 
 def snippet(job: JobSnapshot, moment: str, uid: str, state: str) -> str:
-    """Return Python code that reads the state with pandas."""
+    """Return Python code that reads the state with pandas. Raises NoStoredState."""
     if moment == NEWEST or moment.startswith("checkpoint:"):
+        if not job.checkpointing.storage:
+            raise _in_memory(job)
         number = "" if moment == NEWEST else f", {moment[11:]}"
         kind, path = "Checkpoint", f"{job.checkpointing.storage!r}{number}"
     else:

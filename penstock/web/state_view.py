@@ -60,7 +60,8 @@ def key_view(key: str, found: FoundKey) -> Markup:
     where = None
     if found.owner is not None:
         by = "" if found.owner.subtask is None else f", owned by subtask {found.owner.subtask}"
-        where = tag("p", f"Key group {found.owner.group}, block {found.owner.block}{by}", class_="quiet")
+        block = "" if found.owner.block is None else f", block {found.owner.block}"
+        where = tag("p", f"Key group {found.owner.group}{block}{by}", class_="quiet")
     lives = None
     if found.ttl_ms is not None:
         lives = tag("p", f"Values live {duration(found.ttl_ms)} after their last access.", class_="quiet")

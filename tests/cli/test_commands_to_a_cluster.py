@@ -103,7 +103,7 @@ class TestList:
         (folder / "address").write_text("http://127.0.0.1:1\n")
         done = call("list")
         assert done.exit_code == 0
-        assert "The cluster of this host was killed" in done.stderr
+        assert "The service of this host was killed" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`penstock state` on running jobs: from their state server, or else from their retained checkpoints."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from penstock.driver.epoch_settings import Settings
 from penstock.driver.job_snapshot import CheckpointFacts
 from penstock.query.replica import BlockReplica
 from penstock.query.server import StateServer
+from penstock.state.local_storage import LocalStorage
 
 ID = "5f3a" * 8
 
@@ -94,6 +96,16 @@ def test_ls_lists_the_states_of_a_running_job(job: Job) -> None:
         assert "  value: value long" in listed
 
 
+@pytest.mark.parametrize("command", ["ls", "get orders kinds value", "history orders kinds value ann"])
+def test_a_job_without_a_checkpoint_is_asked_again_later(job: Job, tmp_path: Path, command: str) -> None:
+    shutil.rmtree(tmp_path / "orders")
+    name, *rest = command.split()
+    done = call("state", name, *(rest or ["orders"]))
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"Job {ID} ('orders') has no completed checkpoint yet." in done.stderr
+    assert "Try again in a moment." in done.stderr
+
+
 @pytest.mark.parametrize("served", [True, False])
 def test_get_shows_the_rows_of_a_running_job(job: Job, serve: Callable[[], None], served: bool) -> None:
     if served:
@@ -165,6 +177,29 @@ def test_a_job_of_a_cluster_is_found_through_rest(
         cluster.gateway.by_id[JOB] = snapshot(name="counts", checkpointing=facts, configuration=settings)
         assert lines("get", "counts", "kinds", "value", "ann", *address) == ["key=ann  value=3"]
         assert [line.split()[::2] for line in lines("history", JOB, "kinds", "value", "ann", *address)] == [["3", "3"]]
+
+
+def test_the_storage_answers_if_the_state_servers_do_not_have_the_state_yet(
+    cluster: Service, settings: dict[str, str], job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.cli.job_state._TIMEOUT_S", 0.5)
+    monkeypatch.setattr("penstock.cli.job_state._SHORT_S", 0.5)
+    server = StateServer(settings)
+    # It follows the job, and has found no checkpoint.
+    server.follow(JOB, "counts", LocalStorage(str(tmp_path / "empty")))
+    server.start()
+    facts = CheckpointFacts(enabled=True, storage=str(tmp_path / "orders"))
+    cluster.gateway.by_id[JOB] = snapshot(name="counts", checkpointing=facts, configuration=settings)
+    address = ["-m", f"127.0.0.1:{cluster.server.port}"]
+    assert lines("get", "counts", "kinds", "value", "ann", *address) == ["key=ann  value=3"]
+    assert lines("history", JOB, "kinds", "value", "ann", *address)[-1].split()[::2] == ["3", "3"]
+    cluster.gateway.by_id[JOB] = snapshot(
+        name="counts", checkpointing=CheckpointFacts(enabled=True), configuration=settings
+    )
+    for command in (["get", JOB, "kinds", "value"], ["history", JOB, "kinds", "value", "ann"]):
+        done = call("state", *command, *address)
+        assert (done.exit_code, done.stderr.startswith("NotServed: ")) == (1, True)
+    server.close()
 
 
 def test_a_job_that_keeps_its_state_in_memory_says_so(cluster: Service, settings: dict[str, str]) -> None:

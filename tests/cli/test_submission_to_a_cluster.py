@@ -215,7 +215,7 @@ def test_an_argument_that_is_not_text_is_refused(cluster: Service, program: str)
 def test_the_error_for_a_missing_cluster_says_how_to_start_one(folder: Path, program: str) -> None:
     done = call("run", "-d", program)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr.startswith("NoCluster: No cluster runs in ")
+    assert done.stderr.startswith("NoCluster: No service runs in ")
     assert "`penstock cluster start`" in done.stderr
 
 

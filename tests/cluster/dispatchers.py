@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from penstock.cluster.coordination import Coordination
-from penstock.cluster.leadership import BecomeLeader, Instruction
+from penstock.cluster.leadership import BecomeLeader, Instruction, ResumeLeadership
 from penstock.cluster.records import Records
 from penstock.cluster.recovery import FoundJob, found_jobs
 from penstock.cluster.zookeeper import ZooKeeperCoordination
@@ -62,8 +62,12 @@ class Member:
         self.coordination.start(address, self.instructions.append)
 
     def leads(self) -> Member:
-        until(lambda: self.coordination.leading, "leadership")
+        """Wait until it leads, and has received the instruction to, which a thread delivers."""
+        until(lambda: self.coordination.leading and self.was_instructed_to_lead(), "leadership")
         return self
+
+    def was_instructed_to_lead(self) -> bool:
+        return bool(self.instructions) and isinstance(self.instructions[-1], (BecomeLeader, ResumeLeadership))
 
 
 class StandIn:

@@ -23,21 +23,29 @@ _T = TypeVar("_T")
 DEADLINE_S = 150.0
 
 SUMS = """
-import os, sys
+import os, sys, time
 from penstock.common import Encoder
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.file_system import FileSink, RollingPolicy
 
 out, records, os.environ["PENSTOCK_CRASH"] = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+gate = sys.argv[4] if len(sys.argv) > 4 else ""
+
+def passed(n):
+    while gate and n == records and not os.path.exists(gate):
+        time.sleep(0.05)
+    return n
+
 env = StreamExecutionEnvironment.get_execution_environment()
 env.set_parallelism(1)
 policy = RollingPolicy.on_checkpoint_rolling_policy()
 sink = FileSink.for_row_format(out, Encoder.simple_string_encoder()).with_rolling_policy(policy).build()
-numbers = env.from_sequence(1, records).uid("numbers")
+numbers = env.from_sequence(1, records).uid("numbers").map(passed).uid("gate")
 sums = numbers.key_by(lambda n: n % 7).reduce(lambda a, b: a + b).uid("sum")
 sums.map(str).uid("text").sink_to(sink).uid("out")
 env.execute("sums")
 """
+"""The arguments: the folder of the output, how many records, crash points, and the file that the last record awaits."""
 PER_EPOCH = 20
 
 
@@ -146,8 +154,8 @@ class Service:
         request = RunRequest(program=stored.id, arguments=list(arguments), configuration=keys)
         return self._do(self.dispatcher.run(request))
 
-    def submit_sums(self, out: Path, records: int, crashes: str = "", **configuration: str) -> str:
-        return self.submit(SUMS, str(out), str(records), crashes, **configuration)
+    def submit_sums(self, out: Path, records: int, crashes: str = "", gate: Path | str = "") -> str:
+        return self.submit(SUMS, str(out), str(records), crashes, str(gate))
 
     def cancel(self, job: str) -> None:
         self._do(self.dispatcher.cancel(job))

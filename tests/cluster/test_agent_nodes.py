@@ -70,7 +70,7 @@ def test_a_dispatcher_that_withdraws_lets_another_one_lead_and_remains_an_agent(
     one.coordination.withdraw()
     two.leads()
     assert not one.coordination.leading
-    assert isinstance(one.instructions[-1], StepDown)
+    until(lambda: isinstance(one.instructions[-1], StepDown), "the step down")
     until(lambda: one.coordination.leader_address() == "http://two:1")
     [addresses] = two.coordination.agents().values()
     assert list(addresses) == ["http://one:1"]

@@ -37,7 +37,7 @@ def test_jobs_are_adopted_and_a_hung_one_is_replaced_after_the_dispatcher_is_kil
         # The sleeping jobs count as starting until then.
         "cluster__start_timeout": "30 min",
     }
-    programs = [(SUMS, [str(tmp_path / "out"), str(1000 * PER_EPOCH), ""]), (SLEEPS, []), (SLEEPS, [])]
+    programs = [(SUMS, [str(tmp_path / "out"), str(10_000 * PER_EPOCH), ""]), (SLEEPS, []), (SLEEPS, [])]
     dispatcher = subprocess.Popen(
         [sys.executable, "-c", DISPATCHER, str(tmp_path), json.dumps(settings), json.dumps(programs)],
         stdout=subprocess.PIPE,

@@ -245,14 +245,16 @@ def test_snapshots_of_many_jobs_arrive_apart(control: Path, monkeypatch: pytest.
     jobs = [new_job_id() for _ in range(4)]
 
     async def scenario() -> None:
-        seen: list[tuple[str, float]] = []
-        feed = Feed(lambda snapshot: seen.append((snapshot.id, asyncio.get_running_loop().time())))
+        clock = asyncio.get_running_loop().time
+        seen: dict[str, float] = {}
+        feed = Feed(lambda snapshot: seen.update({snapshot.id: clock()}))
         processes = [Process(control, job=job) for job in jobs]
+        began = clock()
         for job in jobs:
             feed.follow(job, 1, at(control, 1, job))
         await until(lambda: len(seen) == 4)
-        assert [job for job, _ in seen] == jobs
-        assert seen[-1][1] - seen[0][1] > 0.15
+        # A busy machine delays any of them; none arrives before its turn.
+        assert all(seen[job] - began > 0.1 * number - 0.01 for number, job in enumerate(jobs))
         await feed.close()
         for process in processes:
             process.point.close()

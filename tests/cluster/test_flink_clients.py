@@ -36,14 +36,18 @@ class Client:
         """Find the ids of the job by following the answers."""
         job = {"jobid": self.values["jobid"]}
         self.values["vertexid"] = self.decoded("/jobs/:jobid", job)["vertices"][-1]["id"]
-        found = self.rest.until(
-            lambda: self.decoded("/jobs/:jobid/checkpoints", job)["history"],
-            lambda history: any(each["status"] == "COMPLETED" for each in history),
-        )
-        self.values["checkpointid"] = next(each["id"] for each in found if each["status"] == "COMPLETED")
+        self.look_up_checkpoint()
         vertex = self.decoded("/jobs/:jobid/vertices/:vertexid", self.values)
         self.values |= {"subtaskindex": 0, "taskmanagerid": vertex["subtasks"][0]["taskmanager-id"]}
         self.values["requirements"] = self.decoded("/jobs/:jobid/resource-requirements", job) | {"later": 1}
+
+    def look_up_checkpoint(self) -> None:
+        """Find the newest checkpoint. A job shows its last ten, and completes several each second."""
+        found = self.rest.until(
+            lambda: self.decoded("/jobs/:jobid/checkpoints", {"jobid": self.values["jobid"]})["history"],
+            lambda history: any(each["status"] == "COMPLETED" for each in history),
+        )
+        self.values["checkpointid"] = max(each["id"] for each in found if each["status"] == "COMPLETED")
 
     def decoded(self, path: str, values: dict[str, Any]) -> Any:
         return json.loads(self.send(Step("GET", path), values))
@@ -70,6 +74,8 @@ class Client:
 
     def replay(self, steps: list[Step]) -> None:
         for step in steps:
+            if ":checkpointid" in step.path:
+                self.look_up_checkpoint()
             data = self.send(step)
             if step.polled:
                 self._poll(step, json.loads(data)["request-id"])
@@ -107,7 +113,9 @@ JAVA = "application/x-java-archive"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with Service(tmp_path_factory.mktemp("cluster"), spark__driver__memory="512m") as cluster:
+    # Ten checkpoints must last longer than the second between two snapshots of a job.
+    settings = {"spark__driver__memory": "512m", "execution__checkpointing__interval": "500 ms"}
+    with Service(tmp_path_factory.mktemp("cluster"), **settings) as cluster:
         yield cluster
 
 

@@ -16,21 +16,32 @@ from penstock.driver.control_messages import Describe, Description
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def submit_and_await_output(service: Service, out: Path, records: int) -> tuple[str, Claim]:
-    """Submit a job and wait until its first epoch is committed. Return the job, and the claim of its process."""
-    job = service.submit_sums(out, records)
+def submit_and_stop(service: Service, folder: Path, records: int) -> tuple[str, Claim]:
+    """Submit a job whose driver stops in its third epoch. Return the job, and the claim of its process."""
+    marker = folder / "stopped"
+    job = service.submit_sums(folder / "out", records, f"stopped-driver:triggered:3:{marker}")
     claim = service.claim(job)
-    service.wait_until(job, "RUNNING")
-    wait_for(lambda: output_of(out), "the first epoch is committed")
+    wait_for(marker.exists, "the driver stops in its third epoch")
     return job, claim
+
+
+def resume(claim: Claim) -> None:
+    """Continue a process that stops itself, and has just written that it does."""
+    wait_for(lambda: is_stopped(claim), "the process has stopped")
+    os.kill(claim.pid, signal.SIGCONT)
+
+
+def is_stopped(claim: Claim) -> bool:
+    return Path(f"/proc/{claim.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def test_a_job_resumes_after_its_jvm_is_killed_while_it_runs_and_while_it_starts(
     service: Service, tmp_path: Path
 ) -> None:
     records = 10 * PER_EPOCH
-    job, first = submit_and_await_output(service, tmp_path / "out", records)
+    job, first = submit_and_stop(service, tmp_path, records)
     kill(jvm_of(first))
+    resume(first)
     kill(jvm_of(service.claim(job, 2)))
     finished = service.wait_until(job, "FINISHED", attempt=3)
     assert output_of(tmp_path / "out") == expected_sums(records)
@@ -44,8 +55,9 @@ def test_a_process_that_gets_sigterm_ends_its_attempt_as_lost_and_the_next_one_r
     service: Service, tmp_path: Path
 ) -> None:
     records = 20 * PER_EPOCH
-    job, first = submit_and_await_output(service, tmp_path / "out", records)
+    job, first = submit_and_stop(service, tmp_path, records)
     os.kill(first.pid, signal.SIGTERM)
+    resume(first)
     service.wait_for_exit(first)
     service.wait_until(job, "FINISHED", attempt=2)
     assert output_of(tmp_path / "out") == expected_sums(records)
@@ -60,11 +72,13 @@ def test_a_job_that_is_cancelled_while_its_driver_and_the_dispatcher_are_down_co
     service: Service, tmp_path: Path
 ) -> None:
     plans, [marker] = crash(tmp_path, "published:3")
-    job = service.submit_sums(tmp_path / "out", 1000 * PER_EPOCH, plans)
+    stopped = tmp_path / "stopped"
+    job = service.submit_sums(tmp_path / "out", 1000 * PER_EPOCH, f"stopped-driver:triggered:3:{stopped};{plans}")
     claim = service.claim(job)
-    service.wait_until(job, "RUNNING")
+    wait_for(stopped.exists, "the driver stops before it dies")
     service.close()
     try:
+        resume(claim)
         wait_for(marker.exists, "the driver dies")
         assert output_of(tmp_path / "out") == expected_sums(2 * PER_EPOCH)
         service.dispatcher._records.request_cancel(job)
@@ -99,14 +113,13 @@ def test_a_stopped_process_is_replaced_and_does_no_harm_when_it_continues(tmp_pa
     records = 20 * PER_EPOCH
     with Service(tmp_path, heartbeat__timeout="12 s") as service:
         launcher = service.dispatcher._supervisor.launcher = OutOfReach(service.dispatcher._others)
-        marker = tmp_path / "stopped"
-        stopped = service.submit_sums(tmp_path / "a", records, f"stopped-driver:published:3:{marker}")
-        killed = service.submit_sums(tmp_path / "b", 5 * PER_EPOCH)
-        old, other = service.claim(stopped), service.claim(killed)
+        markers, gate = [tmp_path / "stopped", tmp_path / "to be killed"], tmp_path / "gate"
+        stopped = service.submit_sums(tmp_path / "a", records, f"stopped-driver:published:3:{markers[0]}", gate)
+        killed = service.submit_sums(tmp_path / "b", 5 * PER_EPOCH, f"stopped-driver:triggered:2:{markers[1]}")
+        old = service.claim(stopped)
         launcher.lost = old
-        service.wait_until(killed, "RUNNING")
-        os.kill(other.pid, signal.SIGSTOP)
-        wait_for(marker.exists, "the first process stops")
+        for marker in markers:
+            wait_for(marker.exists, "a process stops")
 
         service.wait_until(stopped, "RUNNING", attempt=2)
         new = service.claim(stopped, 2)
@@ -115,6 +128,7 @@ def test_a_stopped_process_is_replaced_and_does_no_harm_when_it_continues(tmp_pa
         description = service.ask(stopped, Describe())
         assert isinstance(description, Description)
         assert description.pid == new.pid
+        gate.touch()
 
         service.wait_until(killed, "FINISHED", attempt=2)
         service.wait_until(stopped, "FINISHED")

@@ -163,4 +163,4 @@ def test_a_program_that_is_submitted_again_after_it_failed_starts_from_scratch(
     service.wait_until(again, "FINISHED")
     assert sorted(map(int, output_of(out).elements())) == list(range(1, 46))
     assert service.view(failed).lineage != service.view(again).lineage
-    wait_for(lambda: service.shown(failed).state == "FAILED", "the failed job is shown", 1)
+    wait_for(lambda: service.shown(failed).state == "FAILED", "the failed job is shown")

@@ -207,6 +207,7 @@ class TestADriver:
     ) -> None:
         monkeypatch.setattr("penstock.control.client._DESCRIBE_S", 0.05)
         driver.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, driver.pid, os.WSTOPPED)
         assert running_jobs(directory) == [Running(B, driver.pid, None)]
         with pytest.raises(NoAnswer, match=f"its process {driver.pid} is alive"):
             ask(directory, find_job(directory, "b2"), Cancel())

@@ -3,9 +3,10 @@
 import asyncio
 import json
 import re
-import socket
 from pathlib import Path
 from typing import Any
+
+from query_jobs import free_ports
 
 from penstock.query import errors
 
@@ -31,8 +32,7 @@ async def get(app: Any, path: str) -> tuple[int, Any]:
 
 def test_examples_of_the_queryable_state_page_run(tmp_path: Path) -> None:
     assert len([block for block in BLOCKS if "assert " in block]) == len(BLOCKS) - 3
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        port, server_port = one.getsockname()[1], other.getsockname()[1]
+    port, server_port = free_ports(2)
     token_file = str(tmp_path / "token")
     settings = {
         "queryable-state.proxy.ports": str(port),

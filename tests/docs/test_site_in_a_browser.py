@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browsing import CHROMIUM, FLAGS
+from browsing import CHROMIUM, FLAGS, PATIENCE_MS
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 pytestmark = pytest.mark.long
+expect.set_options(timeout=PATIENCE_MS)
 
 SECTIONS = [
     "Start",
@@ -90,7 +91,7 @@ def test_search_finds_a_page_by_the_word_a_reader_types(visit: Visit, words: str
     visit.page.locator("input[name=q]:visible").fill(words)
     visit.page.keyboard.press("Enter")
     results = visit.page.locator("#search-results li a")
-    expect(visit.page.locator("#search-results .search-summary")).to_contain_text("found", timeout=20_000)
+    expect(visit.page.locator("#search-results .search-summary")).to_contain_text("found")
     targets = [results.nth(at).get_attribute("href") or "" for at in range(results.count())]
     assert any(target.split("#")[0].split("?")[0].endswith(page) for target in targets), targets
     results.first.click()

@@ -46,3 +46,12 @@ def test_the_path_of_a_program_names_files_that_exist() -> None:
         package, *rest = line.split()
         for name in re.findall(r"[\w*]+\.py", " ".join(rest)):
             assert list((ROOT / "penstock" / package).glob(name)), f"{package}{name}"
+
+
+def test_the_table_of_starting_points_names_files_that_exist() -> None:
+    table = PAGE[PAGE.index("### Where to start") : PAGE.index("## Life cycle of a job")]
+    named = re.findall(r"`((?:\w+/)*\w+(?:\.py|/))`", table)
+    assert len(named) > 30
+    for path in named:
+        if path not in ("penstock/", "tests/"):
+            assert (ROOT / "penstock" / path).exists(), path

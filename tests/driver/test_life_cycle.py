@@ -117,14 +117,18 @@ ENDS = {
 }
 """How an unbounded job ends, by wish."""
 
-SAVES = {
-    **{
-        phase: {**dict.fromkeys(Wish, Then(Refusal.OVER)), Wish.GO_ON: Then(AwaitRecovery())}
-        for phase in (Phase.CREATED, Phase.RECOVERING, Phase.RESTARTING)
-    },
-    Phase.RUNNING: {**dict.fromkeys(Wish, Then(Refusal.OVER)), Wish.GO_ON: Then(Save(first_epoch=True))},
-    **in_all(OVER, Then(Refusal.OVER)),
-}
+
+def granted(instruction: object) -> dict[Phase, dict[Wish, Then]]:
+    """Return the results of a request that a job grants while it runs and nothing ends it."""
+    return {
+        **{
+            phase: {**dict.fromkeys(Wish, Then(Refusal.OVER)), Wish.GO_ON: Then(AwaitRecovery())}
+            for phase in (Phase.CREATED, Phase.RECOVERING, Phase.RESTARTING)
+        },
+        Phase.RUNNING: {**dict.fromkeys(Wish, Then(Refusal.OVER)), Wish.GO_ON: Then(instruction)},
+        **in_all(OVER, Then(Refusal.OVER)),
+    }
+
 
 EXPECTED: dict[str, dict[Phase, dict[Wish, Then]]] = {
     "start": in_all([Phase.CREATED], Then(Recover(), Phase.RECOVERING)),
@@ -154,19 +158,15 @@ EXPECTED: dict[str, dict[Phase, dict[Wish, Then]]] = {
         Phase.RESTARTING: {**ENDS, Wish.GO_ON: Then(AwaitRestart(2, 1000, False), Phase.RESTARTING)},
     },
     "delay_over": {Phase.RESTARTING: {**ENDS, Wish.GO_ON: Then(Recover(), Phase.RECOVERING)}},
-    "savepoint_requested": SAVES,
-    "stop_requested": SAVES,
+    "savepoint_requested": granted(Save(first_epoch=True)),
+    "stop_requested": granted(Save(first_epoch=True)),
     "stopped": {
         Phase.RUNNING: {
             **dict.fromkeys(Wish, Then(StopQuery(), wish=Wish.STOP)),
             Wish.CANCEL: Then(StopQuery(), wish=Wish.CANCEL),
         }
     },
-    "rescale_requested": {
-        **in_all([Phase.CREATED, Phase.RECOVERING, Phase.RESTARTING], Then(AwaitRecovery())),
-        **in_all([Phase.RUNNING], Then(ChangeParallelism())),
-        **in_all(OVER, Then(Refusal.OVER)),
-    },
+    "rescale_requested": granted(ChangeParallelism()),
     "cancel_requested": {
         **in_all(ALIVE, Then(StopQuery(now=True), wish=Wish.CANCEL)),
         **in_all(OVER, Then()),
@@ -284,6 +284,11 @@ class TestAJobThatRuns:
     ) -> None:
         batch = JobTraits(checkpointing=False, resumable=False, single_epoch=True)
         assert EVENTS[request_it](at(phase, traits=batch)) is Refusal.BATCH
+
+    def test_a_job_whose_input_has_ended_refuses_another_parallelism(self) -> None:
+        life = at(Phase.RUNNING)
+        life.epoch_done(ended=True)
+        assert life.rescale_requested() is Refusal.OVER
 
     def test_a_job_whose_input_has_ended_ends_after_recovery(self) -> None:
         life = at(Phase.RECOVERING)

@@ -12,11 +12,12 @@ import pytest
 
 from penstock.common.job import JobStatus
 from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
-from penstock.driver.instructions import JobTraits, RunEpoch, StopQuery
+from penstock.driver.instructions import JobFailure, JobTraits, RunEpoch, StopQuery
 from penstock.driver.life_cycle import LifeCycle, Phase
 from penstock.driver.requests import Requests
-from penstock.driver.rescaling import CannotRescale
+from penstock.driver.rescaling import CannotRescale, RescaleFailed
 from penstock.driver.restarts import NoRestart
+from penstock.driver.slots import TooFewSlotsToRescale
 from penstock.errors import PenstockError
 from penstock.testing import JobHarness
 
@@ -25,7 +26,11 @@ TOO_MANY = 1_000_000
 
 class FakeDriver:
     def __init__(self) -> None:
-        self.parallelism: Any = None
+        self.scale: Any = {}
+        self.next_number = 4
+        self.slots = 100
+        self.stores: bool | None = False
+        """Whether storage has the checkpoint of an epoch that failed; None if it does not tell."""
 
     @contextmanager
     def pinned_last(self) -> Iterator[tuple[str, str]]:
@@ -39,12 +44,18 @@ class FakeDriver:
     def saving(self, manifest: Any, ends_job: bool) -> Iterator[Any]:
         yield lambda path: None
 
-    def check_rescale(self, parallelism: Any) -> None:
+    def check_rescale(self, parallelism: Any) -> Any:
         if parallelism == TOO_MANY:
             raise CannotRescale("too many")
+        if parallelism > self.slots:
+            raise TooFewSlotsToRescale("too few slots")
+        return {1: parallelism}
 
-    def rescale(self, parallelism: Any) -> None:
-        self.parallelism = parallelism
+    def set_scale(self, scale: Any) -> None:
+        self.scale = scale
+
+    def has_published(self, number: int) -> bool | None:
+        return number < self.next_number or self.stores
 
 
 class FakeExecutor:
@@ -57,6 +68,9 @@ class FakeExecutor:
         self.recovered = threading.Event()
         self.waits = threading.Event()
         self.saves = True
+        self.fails: BaseException | None = None
+        """The failure of the next epoch."""
+        self.last_failure: BaseException | None = None
 
     @contextmanager
     def between_epochs(self) -> Iterator[None]:
@@ -65,7 +79,11 @@ class FakeExecutor:
         yield
 
     def run_epoch(self, epoch: RunEpoch) -> None:
-        self.done.append(epoch)
+        if self.fails is not None:
+            self.life.failed(JobFailure(0))
+            raise self.fails
+        self.done.append((epoch, self.driver.scale) if self.driver.scale else epoch)
+        self.driver.next_number += 1
         self.life.epoch_done(ended=epoch.ends_input)
 
     def save(self, directory: Any, manifest: Any, version: Any) -> str:
@@ -165,6 +183,81 @@ class TestARescale:
             requests_to(executor).rescale(TOO_MANY)
         assert not executor.waits.is_set()
 
+    def test_a_rescale_is_done_when_an_epoch_has_run_with_it(self) -> None:
+        executor = running()
+        requests_to(executor).rescale(2)
+        assert executor.done == [(RunEpoch(), {1: 2})]
+
+    def test_a_rescale_to_the_present_parallelism_runs_no_epoch(self) -> None:
+        executor = running()
+        for parallelism in (2, 2, 3, 3):
+            requests_to(executor).rescale(parallelism)
+        assert executor.done == [(RunEpoch(), {1: 2}), (RunEpoch(), {1: 3})]
+
+    def test_a_failed_epoch_leaves_the_former_parallelism(self) -> None:
+        executor = running()
+        requests_to(executor).rescale(2)
+        executor.fails = ValueError("b is bad")
+        with pytest.raises(RescaleFailed) as raised:
+            requests_to(executor).rescale(3)
+        assert raised.value.problem == (
+            "Job 'counts' was not rescaled, because its first epoch with the new parallelism failed: ValueError: b is "
+            "bad. It continues with its former parallelism if its restart strategy allows it."
+        )
+        assert raised.value.__cause__ is executor.fails
+        assert executor.driver.scale == {1: 2}
+
+    def test_a_rescale_is_done_if_its_epoch_fails_after_the_checkpoint(self) -> None:
+        executor = running()
+        executor.fails, executor.driver.stores = OSError("the sink cannot commit"), True
+        requests_to(executor).rescale(3)
+        assert executor.driver.scale == {1: 3}
+
+    def test_an_unknown_result_is_reported_as_unknown(self) -> None:
+        executor = running()
+        executor.fails, executor.driver.stores = OSError("connection lost"), None
+        with pytest.raises(RescaleFailed, match="might not have been rescaled: OSError: connection lost"):
+            requests_to(executor).rescale(3)
+
+    def test_a_rescale_waits_until_the_job_has_recovered(self) -> None:
+        executor = FakeExecutor()
+        executor.life.start()
+        asking = threading.Thread(target=lambda: requests_to(executor).rescale(2))
+        asking.start()
+        assert executor.waits.wait(60)
+        assert executor.done == []
+        executor.life.recovered(4)
+        executor.recovered.set()
+        asking.join(60)
+        assert executor.done == [(RunEpoch(), {1: 2})]
+
+    def test_a_rescale_that_lacks_slots_is_refused_also_if_they_are_lost_while_it_waits(self) -> None:
+        executor = FakeExecutor()
+        executor.life.start()
+        refused: list[str] = []
+
+        def ask() -> None:
+            try:
+                requests_to(executor).rescale(4)
+            except TooFewSlotsToRescale as error:
+                refused.append(str(error))
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        assert executor.waits.wait(60)
+        executor.driver.slots = 3
+        executor.life.recovered(4)
+        executor.recovered.set()
+        asking.join(60)
+        assert refused == ["too few slots"]
+        assert (executor.done, executor.driver.scale) == ([], {})
+
+    def test_a_job_that_is_being_stopped_refuses_a_rescale(self) -> None:
+        executor = running()
+        executor.life.stopped()
+        with pytest.raises(PenstockError, match="Job 'counts' has ended and cannot be rescaled"):
+            requests_to(executor).rescale(2)
+
 
 class TestAnEndedJob:
     def test_an_ended_job_refuses_requests_without_waiting(self) -> None:
@@ -177,7 +270,7 @@ class TestAnEndedJob:
         executor.life.query_ended()
         with pytest.raises(PenstockError, match="Job 'counts' has ended and cannot be rescaled"):
             requests_to(executor).rescale(2)
-        assert executor.driver.parallelism is None
+        assert executor.driver.scale == {}
 
 
 def program(elements: list[int]) -> StreamExecutionEnvironment:

@@ -10,7 +10,7 @@ from penstock.common import Configuration
 from penstock.common.options import BadSetting
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.rescaling import scale_for
-from penstock.driver.slots import Slots, SlotSettings, TooFewSlots, slot_settings, slots_needed
+from penstock.driver.slots import Slots, SlotSettings, TooFewSlots, TooFewSlotsToRescale, slot_settings, slots_needed
 from penstock.graph.builder import build
 from penstock.graph.physical import PhysicalGraph
 
@@ -210,6 +210,20 @@ def test_a_waiting_job_can_be_rescaled_to_the_available_slots() -> None:
     cluster.later = [(5, lambda: graphs.append(graphs[0].rescaled(scale_for(graphs[0], {"sum": 6}, {}))))]
     assert slots.await_enough()
     assert (cluster.now, slots.needed) == (5, 6)
+
+
+def test_a_job_that_would_wait_for_slots_refuses_the_parallelism() -> None:
+    cluster = Cluster(1, 4)
+    slots = slots_of(cluster, program(2), wait=True)
+    slots.check_rescale(program(4))
+    with pytest.raises(TooFewSlotsToRescale) as raised:
+        slots.check_rescale(program(8))
+    assert str(raised.value) == (
+        "Job 'counts' would wait for slots: it would need 8, for 'Reduce' (uid 'sum'), but Spark has 4. It keeps its "
+        "parallelism. Give Spark 8 cores first, rescale the job to a parallelism of 4, or set penstock.slots.wait to "
+        "false to let its tasks take turns."
+    )
+    slots_of(cluster, program(2), wait=False).check_rescale(program(8))
 
 
 def test_a_job_that_ends_while_waiting_runs_no_further_epoch() -> None:

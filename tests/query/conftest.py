@@ -9,6 +9,8 @@ from penstock.query.flight_server import query_token
 from penstock.query.local_replicas import LocalReplicas
 from penstock.query.server import StateServer
 
+PATIENCE_S = 60.0
+
 ON_DISK = ["filesystem", "rocksdb"]
 
 
@@ -58,12 +60,19 @@ def settings(tmp_path):
     return made
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """A client waits for a late answer, which says why a read failed, however busy the machine is."""
+    monkeypatch.setattr("penstock.query.client._MARGIN_S", PATIENCE_S)
+
+
 @pytest.fixture
 def connect(settings):
     """`connect(**options)` returns a client of the proxy."""
     clients = []
 
     def connected(**options):
+        options.setdefault("timeout", PATIENCE_S)
         port = int(settings["queryable-state.proxy.ports"])
         token_file = settings["queryable-state.auth.token-file"]
         clients.append(QueryableStateClient("127.0.0.1", port, token_file=token_file, **options))

@@ -1,10 +1,10 @@
 """Jobs with queryable state, for the tests of this folder."""
 
-import socket
 import threading
 
 import msgspec
 
+from chaos.servers.ports import free_port
 from penstock.checkpoint.lineages import Lineages
 from penstock.common.configuration import Configuration
 from penstock.common.typeinfo import Types
@@ -108,12 +108,8 @@ def every_kind(
 
 
 def free_ports(count):
-    """Return ports that nothing listens on."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    """Return different ports that nothing listens on. No process gets them by asking the kernel for any free port."""
+    return [free_port() for _ in range(count)]
 
 
 replicas = None

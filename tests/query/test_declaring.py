@@ -287,6 +287,73 @@ def test_a_state_of_windows_stays_queryable_while_no_window_uses_it():
             assert queryable(resumed) == expected
 
 
+class PerKey(ProcessWindowFunction):
+    """Counts the windows of a key, in a state that it first uses when a window ends."""
+
+    def __init__(self, name="windows"):
+        self.name = name
+
+    def process(self, key, context, elements):
+        descriptor = ValueStateDescriptor("count", Types.LONG())
+        if self.name:
+            descriptor.set_queryable(self.name)
+        state = context.global_state().get_state(descriptor)
+        state.update((state.value() or 0) + 1)
+        return []
+
+
+def test_a_state_that_a_function_first_uses_for_a_window_stays_queryable_until_the_next_window():
+    def stream(name="windows"):
+        windows = environment().from_collection([]).key_by(lambda v: v)
+        return windows.window(TumblingProcessingTimeWindows.of(Time.seconds(1))).process(PerKey(name)).uid("w")
+
+    expected = {"windows": StateAddress(uid="w", state="count")}
+    with JobHarness(stream(), backend="filesystem") as job:
+        job.set_clock(100)
+        job.push("a").epoch()
+        job.set_clock(1500)
+        assert queryable(job) == expected
+        for again in (lambda: job.rescale(2), job.crash):
+            again()
+            job.push("b").epoch()
+            assert queryable(job) == expected
+        # The next version of the program declares another name, or none.
+        for name, found in (("others", {"others": expected["windows"]}), ("", {})):
+            with JobHarness(stream(name), backend="filesystem", storage=job.storage) as resumed:
+                resumed.set_clock(10_000)
+                resumed.push("a").epoch()
+                resumed.set_clock(20_000)
+                assert queryable(resumed) == found
+
+
+def test_a_state_of_windows_that_is_no_longer_declared_queryable_is_removed_from_the_manifest():
+    class Seen(ProcessWindowFunction):
+        def __init__(self, name):
+            self.name = name
+
+        def process(self, key, context, elements):
+            descriptor = ValueStateDescriptor("seen", Types.LONG())
+            if self.name:
+                descriptor.set_queryable(self.name)
+            context.window_state().get_state(descriptor).update(len(list(elements)))
+            return []
+
+    def stream(name):
+        windows = environment().from_collection([]).key_by(lambda v: v)
+        return windows.window(TumblingProcessingTimeWindows.of(Time.seconds(1))).process(Seen(name)).uid("w")
+
+    with JobHarness(stream("per window"), backend="filesystem") as job:
+        job.set_clock(100)
+        job.push("a").epoch()
+        job.set_clock(1500)
+        assert [*queryable(job)] == ["per window"]
+        with JobHarness(stream(""), backend="filesystem", storage=job.storage) as resumed:
+            resumed.set_clock(1600)
+            resumed.push("a").epoch()
+            resumed.set_clock(3000)
+            assert queryable(resumed) == {}
+
+
 def test_a_descriptor_has_one_queryable_name():
     descriptor = ValueStateDescriptor("total", Types.LONG())
     assert (descriptor.is_queryable(), descriptor.get_queryable_state_name()) == (False, None)

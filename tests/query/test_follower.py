@@ -1,19 +1,24 @@
 """Replicas that follow the checkpoints of a job, compared with the job's own committed state at each of them."""
 
 import pytest
-from query_jobs import every_kind, new_follower
+from query_jobs import environment, every_kind, new_follower
 
 from penstock.checkpoint.manifest import load, manifest_name
 from penstock.checkpoint.pins import Pin, PinLimits, ServerPins
 from penstock.common.typeinfo import Types
+from penstock.datastream.functions import KeyedProcessFunction
 from penstock.driver.epoch_settings import Settings
+from penstock.query.division import ALL_BLOCKS
 from penstock.query.errors import CheckpointGone, CheckpointNotReached, NotServed
+from penstock.query.reads import Reads
+from penstock.state.descriptors import ValueStateDescriptor
 from penstock.state.entries import entry_prefix, state_id
 from penstock.state.key_groups import key_group_of
 from penstock.state.keys import encode_key
 from penstock.state.local_storage import LocalStorage
 from penstock.state.serializers import serializer_for
 from penstock.tables.checkpoint import Checkpoint
+from penstock.testing import JobHarness
 
 pytestmark = pytest.mark.usefixtures("server_backend")
 
@@ -377,3 +382,46 @@ def test_a_block_that_is_given_up_is_not_read_any_more_except_by_a_read_that_has
         prefix = entry_prefix(16, state_id("value"), b"")[:-4]
         assert len(begun) == 16
         assert begun[8].between(1, 16, prefix, prefix + b"\xff")
+
+
+def test_an_operator_that_was_not_queryable_for_a_while_is_read_with_what_it_changed_meanwhile():
+    class Last(KeyedProcessFunction):
+        def __init__(self, shown):
+            self.shown = shown
+
+        def open(self, runtime_context):
+            last = ValueStateDescriptor("last", Types.LONG())
+            if self.shown:
+                last.set_queryable("last")
+            self.last = runtime_context.get_state(last)
+
+        def process_element(self, record, ctx):
+            self.last.update(record[1])
+
+    def version(shown, storage=None):
+        keyed = environment().from_collection([]).key_by(lambda record: record[0])
+        other = keyed.as_queryable_state("always")
+        other.uid("always")
+        return JobHarness(keyed.process(Last(shown)).uid("last"), backend="filesystem", storage=storage)
+
+    with version(shown=True) as first:
+        follower, growing = new_follower(first.storage, retained=10), new_follower(first.storage, 10, frozenset({0}))
+        first.push(("a", 1), ("b", 1)).epoch()
+        assert follower.poll()
+        assert growing.poll()
+        with version(shown=False, storage=first.storage) as second:
+            second.push(("a", 2)).epoch()
+            assert follower.poll()
+            assert growing.poll()
+        with version(shown=True, storage=first.storage) as third:
+            third.push(("c", 3)).epoch()
+            assert follower.poll()
+            assert growing.poll()
+            growing.want(ALL_BLOCKS)
+            while growing.poll():
+                pass
+            for each in (follower, growing):
+                reads, readable = Reads(each), each.at()
+                found = {key: decode(reads.get(readable, "last", encode_key(key))[0][1]) for key in "abc"}
+                assert found == {"a": 2, "b": 1, "c": 3}
+                assert each.rebuilt == 1

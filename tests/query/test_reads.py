@@ -13,7 +13,7 @@ from penstock.datastream.functions import (
     KeyedProcessFunction,
     ProcessWindowFunction,
 )
-from penstock.datastream.window import TumblingProcessingTimeWindows
+from penstock.datastream.window import CountTrigger, TumblingEventTimeWindows, TumblingProcessingTimeWindows
 from penstock.query.errors import (
     BadRequest,
     CheckpointGone,
@@ -139,10 +139,11 @@ def run(server_backend):
     with every_kind(parallelism=3) as job:
         reader = Reader(job, retained=40)
         oracle = {}
-        for epoch in range(40):
-            job.push(*records(rng)).epoch()
+        for epoch in range(39):
             if epoch == 20:
                 job.rescale(7)
+                oracle[job.checkpoint] = committed(job)
+            job.push(*records(rng)).epoch()
             oracle[job.checkpoint] = committed(job)
             reader.poll()
         yield reader, oracle
@@ -384,6 +385,36 @@ def test_the_state_of_a_window_is_read_by_window():
             apply(reader.values("seen"), state, rows)
         assert state == {("a", first): 2, ("a", second): 1}
         assert TimeWindow(0, 1000)
+
+
+def test_a_map_of_a_window_that_is_cleared_is_a_change_of_this_window():
+    class PerWindow(ProcessWindowFunction):
+        def open(self, runtime_context):
+            self.names = MapStateDescriptor("names", Types.STRING(), Types.LONG())
+            self.names.set_queryable("names")
+
+        def process(self, key, context, elements):
+            names = context.window_state().get_map_state(self.names)
+            if "clear" in [word for _, word in elements]:
+                names.clear()
+            else:
+                names.put("n", len(list(elements)))
+            return []
+
+    windows = environment().from_collection([]).key_by(lambda record: record[0])
+    windows = windows.window(TumblingEventTimeWindows.of(1000)).trigger(CountTrigger.of(1))
+    with JobHarness(windows.process(PerWindow()).uid("w"), backend="filesystem") as job:
+        first, second = (name_of(start, start + 1000, None) for start in (0, 1000))
+        reader = Reader(job, retained=5)
+        state = {}
+        for since, (word, time) in enumerate((("x", 10), ("x", 1010), ("clear", 20))):
+            job.push(("a", word), timestamp=time).epoch()
+            reader.poll()
+            for rows in reader.reads.changes("names", since or None).changes:
+                apply(reader.values("names"), state, rows)
+        assert state == {("a", second): {"n": 1}}
+        with pytest.raises(UnknownKey):
+            reader.get("names", "a", window=first)
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """Several state servers of one job: they divide its blocks, and take over from each other."""
 
 import contextlib
+import os
 import signal
 import threading
 
@@ -284,6 +285,7 @@ def test_a_process_that_was_stopped_shows_nothing_old_when_it_wakes(job, setting
         until(lambda: blocks_of(job) == [8, 8])
         addresses = {each.address for each in job.announced()}
         servers[1].process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, servers[1].process.pid, os.WSTOPPED)
         before = {each.server: each.beat for each in job.announced()}
         # The other one has everything after that.
         until(lambda: 16 in blocks_of(job))

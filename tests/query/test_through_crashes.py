@@ -50,6 +50,7 @@ def test_every_readable_checkpoint_equals_the_oracle(seed):
             job.crash_at(rng.choice(POINTS))
         elif action == 1:
             job.rescale(rng.choice([1, 2, 3, 7, 16]))
+            oracle[job.checkpoint] = committed(job)
         elif action == 2:
             job = every_kind(settings=SETTINGS, storage=first.storage, parallelism=rng.choice([1, 4]))
         job.epoch()

@@ -52,7 +52,7 @@ def reach(secured, address):
 
     def connected(**options):
         port = int(secured["queryable-state.proxy.ports"])
-        defaults = {"authorities": secured["queryable-state.ssl.ca"], "timeout": 5}
+        defaults = {"authorities": secured["queryable-state.ssl.ca"], "timeout": 60}
         if "token" not in options:
             defaults["token_file"] = secured["queryable-state.auth.token-file"]
         clients.append(QueryableStateClient(address, port, **(defaults | options)))

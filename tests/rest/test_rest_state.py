@@ -178,8 +178,12 @@ def test_a_bad_parameter_is_named(ask: Ask, path: str, query: Any, text: str) ->
     assert text in answer.error
 
 
-def test_a_checkpoint_that_is_not_complete_is_a_conflict(tmp_path: Path, job: Job, settings: dict[str, str]) -> None:
-    with served(tmp_path / "service", OPEN | {"web.timeout": "2 s"}) as service:
+def test_a_checkpoint_that_is_not_complete_is_a_conflict(
+    tmp_path: Path, job: Job, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The proxy gives up long before the service does.
+    monkeypatch.setattr("penstock.rest.state_endpoints._PART", 0.01)
+    with served(tmp_path / "service", OPEN | {"web.timeout": "50 s"}) as service:
         service.gateway.by_id[JOB] = snapshot(configuration=settings)
         answer = service.get(f"{BASE}/the%20value/value?key=%22ann%22&checkpoint=99")
     assert (answer.status, answer.headers["x-penstock-error"]) == (409, "not-reached")

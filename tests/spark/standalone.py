@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 import pyspark
+
+from chaos.servers.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -19,9 +20,7 @@ class Standalone:
     """A master, and workers that have Penstock and its dependencies, and nothing of the program."""
 
     def __init__(self, home: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self.address = f"spark://127.0.0.1:{port}"
         self._home, self._log = home, home / "log"
         self._started: list[subprocess.Popen[bytes]] = []

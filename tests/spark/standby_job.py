@@ -117,19 +117,25 @@ def await_standbys(executors: dict[str, Process], checkpoint: int, places: dict[
     """Wait until an executor other than that of its subtask has each block. Return those executors, by block."""
     until = time.monotonic() + PATIENCE_S
     while True:
-        found: dict[str, list[str]] = {block: [] for block in places}
-        for name, executor in executors.items():
-            for replica in Path(str(executor.directory()), "replicas").glob("*/*/*-*"):
-                position = LmdbEngine(replica).position()
-                block = f"{replica.parent.name}/{replica.name}"
-                recent = position is not None and decode_version(position).id >= checkpoint - LAG
-                if recent and places[block] != name:
-                    found[block].append(name)
+        found = standbys_now(executors, checkpoint, places)
         if all(found.values()):
             return found
         if time.monotonic() > until:
             raise AssertionError(f"Blocks without a standby: {[each for each in found if not found[each]]}")
         time.sleep(0.01)
+
+
+def standbys_now(executors: dict[str, Process], checkpoint: int, places: dict[str, str]) -> dict[str, list[str]]:
+    """Return which executors other than that of its subtask have each block at a recent checkpoint, by block."""
+    found: dict[str, list[str]] = {block: [] for block in places}
+    for name, executor in executors.items():
+        for replica in Path(str(executor.directory()), "replicas").glob("*/*/*-*"):
+            position = LmdbEngine(replica).position()
+            block = f"{replica.parent.name}/{replica.name}"
+            recent = position is not None and decode_version(position).id >= checkpoint - LAG
+            if recent and places[block] != name:
+                found[block].append(name)
+    return found
 
 
 def block_places(places: dict[str, str], parallelism: int) -> dict[str, str]:

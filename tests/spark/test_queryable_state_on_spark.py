@@ -2,13 +2,13 @@
 
 import random
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from query_jobs import free_ports
 
 from penstock.query import QueryableStateClient
 from penstock.query.errors import NotServed, UnknownJob, UnknownKey, Unreachable
@@ -53,8 +53,7 @@ def numbers_of(checkpoint: int, key: int) -> range:
 
 
 def test_every_value_is_that_of_its_checkpoint_also_after_the_driver_is_killed(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        port, server_port = one.getsockname()[1], other.getsockname()[1]
+    port, server_port = free_ports(2)
     settings = {
         "spark.master": "local[2]",
         "state.checkpoints.dir": str(tmp_path / "checkpoints"),
@@ -110,8 +109,7 @@ def test_every_value_is_that_of_its_checkpoint_also_after_the_driver_is_killed(t
 
 
 def test_a_job_whose_checkpoints_are_in_memory_is_served_by_its_driver(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        port, server_port = one.getsockname()[1], other.getsockname()[1]
+    port, server_port = free_ports(2)
     settings = {
         "spark.master": "local[2]",
         "state.backend.type": "memory",

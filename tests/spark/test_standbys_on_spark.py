@@ -35,7 +35,6 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.long
 @pytest.mark.spark
-@pytest.mark.timeout(300)
 class TestAJobOnThreeExecutorsWithStandbys:
     def test_a_second_executor_follows_each_block(self, said: Any) -> None:
         assert len(said["standbys"]) == 2 * 16

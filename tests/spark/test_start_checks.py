@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
+from chaos.servers.ports import free_port
 from penstock.common import Configuration
 from penstock.common.options import BadSetting
 from penstock.datastream import StreamExecutionEnvironment
@@ -79,12 +80,6 @@ class TestFilesForSpark:
     def test_packages_must_be_maven_coordinates(self, package: str) -> None:
         with pytest.raises(BadSetting, match=r"which is not a Maven coordinate"):
             check_before_start({"spark.jars.packages": f"org.apache.spark:spark-avro_2.13:4.0.0,{package}"})
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 class TestTheMaster:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from standalone import ROOT, Standalone
 
-pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def test_a_job_without_executors_says_so_and_can_be_cancelled_and_goes_on_with_the_first_one(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_a_job_without_executors_says_so_and_can_be_cancelled_and_goes_on_with_t
             time.sleep(0.1)
         if process.poll() is None:
             cluster.add_worker(1)
-        _, stderr = process.communicate(timeout=200)
+        _, stderr = process.communicate(timeout=600)
     finally:
         process.kill()
         cluster.close()

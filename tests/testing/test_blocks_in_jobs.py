@@ -4,6 +4,7 @@ import tempfile
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,18 +15,21 @@ from rescaled_job import KEYS, job, oracle
 from chaos.damage import needed_files
 from penstock.checkpoint.housekeeping import merge_here
 from penstock.driver.epoch_settings import Settings
+from penstock.driver.rescaling import RescaleFailed
 from penstock.testing import JobHarness
 
 BACKENDS = ["memory", "filesystem", "rocksdb"]
 FILES = ("deltas/", "bases/")
 
 _PARALLELISMS = st.sampled_from([1, 2, 3, 4, 5, 8, 9, 13, 33, 64])
+_POINTS = st.sampled_from(["driver.collected", "level1.snapshot"])
 _STEP = st.one_of(
     st.tuples(st.just("rescale"), _PARALLELISMS),
     st.tuples(st.just("rescale"), st.dictionaries(st.sampled_from(["sums", "windows"]), _PARALLELISMS, min_size=1)),
     st.tuples(st.just("push"), st.lists(st.tuples(st.integers(0, KEYS), st.integers(1, 9)), max_size=20)),
     st.tuples(st.just("epoch"), st.none()),
-    st.tuples(st.just("crash"), st.sampled_from(["driver.collected", "level1.snapshot"])),
+    st.tuples(st.just("crash"), _POINTS),
+    st.tuples(st.just("crash while rescaling"), st.tuples(_POINTS, _PARALLELISMS)),
     st.tuples(st.just("restart"), _PARALLELISMS),
     st.tuples(st.just("savepoint"), _PARALLELISMS),
     st.tuples(st.just("lose replicas"), st.none()),
@@ -72,6 +76,13 @@ def check(steps: list[tuple[str, Any]], directory: str, **options: Any) -> None:
             harness.epoch()
         elif kind == "crash":
             harness.crash_at(what)
+            harness.epoch()
+        elif kind == "crash while rescaling":
+            point, parallelism = what
+            harness.crash_at(point)
+            with suppress(RescaleFailed):
+                harness.rescale(parallelism)
+            # A rescale that changes nothing runs no epoch, so this one crashes.
             harness.epoch()
         elif kind == "lose replicas":
             harness.lose_replicas()
@@ -183,11 +194,11 @@ def test_the_first_timers_of_split_and_joined_blocks_are_found(harness: JobHarne
 
 def test_an_in_process_restart_returns_to_the_blocks_of_the_checkpoint(harness: JobHarness) -> None:
     harness.push(*records(0)).epoch()
-    harness.rescale(64)
     harness.crash_at("level1.snapshot")
+    with pytest.raises(RescaleFailed):
+        harness.rescale(64)
     harness.push(*records(1)).epoch()
     assert count_of(harness) == 16
-    harness.epoch()
     assert harness.states("total") == dict.fromkeys(range(KEYS), 2)
 
 

@@ -107,6 +107,20 @@ def test_a_slow_concurrent_sink_throttles_the_sources() -> None:
         assert max(took[4:]) <= 1.2
 
 
+def test_an_epoch_counts_the_time_in_which_it_waits_for_the_previous_commit() -> None:
+    table, env = SlowTable(0.02), environment()
+    env.from_collection([]).uid("in").map(lambda n: n).uid("work").sink_to(table).uid("table")
+    with JobHarness(env, commits_late=True) as job:
+        table.wait = job.clock.wait
+        job.set_pace(0.001, "work")
+        for _ in range(2):
+            job.push(*range(100)).epoch()
+        first, second = job.snapshot().recent_epochs
+        assert first.stages_ms == pytest.approx([100, 0], abs=1)
+        assert second.stages_ms == pytest.approx([100, 2000], abs=1)
+        assert second.duration_ms == pytest.approx(2100, abs=1)
+
+
 def test_the_slowest_stage_has_the_least_capacity() -> None:
     with one_source() as job:
         job.set_pace(0.001, "work").set_pace(0.0001, "numbers")

@@ -1,6 +1,7 @@
 """A running job changes its parallelism between two epochs without changing its results."""
 
 from collections import Counter, defaultdict
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -8,18 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rescaled_job import KEYS, job, oracle
 
-from penstock.driver.rescaling import CannotRescale
+from penstock.driver.rescaling import CannotRescale, RescaleFailed
 from penstock.testing import JobHarness
 
 _SCALES = st.one_of(
     st.integers(1, 9), st.dictionaries(st.sampled_from(["sums", "windows"]), st.integers(1, 12), min_size=1)
 )
+_POINTS = st.sampled_from(["driver.collected", "level1.snapshot"])
 _STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("rescale"), _SCALES),
         st.tuples(st.just("push"), st.lists(st.tuples(st.integers(0, KEYS), st.integers(1, 9)), max_size=20)),
         st.tuples(st.just("epoch"), st.none()),
-        st.tuples(st.just("crash"), st.sampled_from(["driver.collected", "level1.snapshot"])),
+        st.tuples(st.just("crash"), _POINTS),
+        st.tuples(st.just("crash while rescaling"), st.tuples(_POINTS, _SCALES)),
         st.tuples(st.just("restore"), st.integers(1, 9)),
     ),
     max_size=12,
@@ -43,6 +46,13 @@ def test_any_sequence_of_rescales_matches_plain_python(steps: list[tuple[str, An
             harness.epoch()
         elif kind == "crash":
             harness.crash_at(what)
+            harness.epoch()
+        elif kind == "crash while rescaling":
+            point, scale = what
+            harness.crash_at(point)
+            with suppress(RescaleFailed):
+                harness.rescale(scale)
+            # A rescale that changes nothing runs no epoch, so this one crashes.
             harness.epoch()
         else:
             # The same program, restarted with another parallelism.

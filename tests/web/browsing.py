@@ -28,5 +28,7 @@ FLAGS = [
     "--disable-sync",
     "--no-first-run",
 ]
+PATIENCE_MS = 60_000
+"""How long an expectation of a page can take to come true. On a busy machine, five seconds are too few."""
 HOSTILE = "<img src=x onerror=\"document.title='stolen'\">{{ 6 * 7 }}"
 """A name, key or path that a page must show as text."""

@@ -21,8 +21,10 @@ from browsing import HOSTILE  # noqa: E402
 from fake_gateway import JOB, FakeGateway, snapshot  # noqa: E402
 from large_jobs import many_jobs, wide_job  # noqa: E402
 
+from penstock.common.configuration import Configuration  # noqa: E402
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment  # noqa: E402
 from penstock.datastream.state import ValueStateDescriptor  # noqa: E402
+from penstock.datastream.state_serving import serve_memory  # noqa: E402
 from penstock.driver.job_snapshot import (  # noqa: E402
     CheckpointSnapshot,
     ExceptionSnapshot,
@@ -60,6 +62,36 @@ def stored_state(folder: Path, last: str) -> tuple[str, str]:
         return job.snapshot().checkpointing.storage, saved
 
 
+class QueryableCount(Count):
+    """Counts in a state that is queryable."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        descriptor = ValueStateDescriptor("seen", int)
+        descriptor.set_queryable("seen")
+        self.seen = runtime_context.get_state(descriptor)
+
+
+def served_job(folder: Path) -> dict[str, str]:
+    """Serve the state of a job whose checkpoints are in the memory of this process, and return its settings."""
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        ports = [each.getsockname()[1] for each in (one, other)]
+    settings = {
+        "queryable-state.enable": "true",
+        "queryable-state.proxy.ports": str(ports[0]),
+        "queryable-state.server.ports": str(ports[1]),
+        "queryable-state.auth.token-file": str(folder / "query-token"),
+    }
+    configuration = Configuration.from_dict(settings)
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    words = env.from_collection([]).uid("words").key_by(lambda word: word)
+    job = JobHarness(words.process(QueryableCount()).name("count").uid("count"), backend="memory")
+    job.push("river", "lake", "river").epoch()
+    served = serve_memory(JOB, "words", lambda: ("lineage", job.storage), configuration)
+    assert served is not None
+    served.start()
+    return settings
+
+
 def change(gateway: FakeGateway, command: str, storage: str, saved: str) -> None:
     """Change the cluster."""
     job = snapshot(JOB)
@@ -79,6 +111,10 @@ def change(gateway: FakeGateway, command: str, storage: str, saved: str) -> None
     elif command == "restarting":
         since = {"RESTARTING": job.taken_ms}
         job = msgspec.structs.replace(job, state="RESTARTING", state_since_ms=since, restarts=2)
+    elif command == "in memory":
+        checkpointing = msgspec.structs.replace(job.checkpointing, storage="")
+        checkpoints = msgspec.structs.replace(job.checkpoints, history=[], latest_restored=None)
+        job = msgspec.structs.replace(job, checkpointing=checkpointing, checkpoints=checkpoints, savepoint="")
     elif command == "savepoint":
         gateway.result = Operation(trigger_id="1" * 32, done=True, savepoint="/savepoints/<b>one</b>")
     elif command.startswith("executor in "):
@@ -126,7 +162,11 @@ def main() -> None:
     print(login_url(server.address, service_token(settings)), flush=True)
     for line in sys.stdin:
         command = line.strip()
-        if command.startswith("hostile"):
+        if command == "in memory, served":
+            change(gateway, "in memory", storage, saved)
+            configured = msgspec.structs.replace(gateway.by_id[JOB], configuration=served_job(folder))
+            gateway.by_id[JOB] = configured
+        elif command.startswith("hostile"):
             change(gateway, command, hostile_storage, hostile_saved)
         elif command != "asked":
             change(gateway, command, storage, saved)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,14 @@ from browsing import CHROMIUM, FLAGS, needs_browser
 from playwright.sync_api import expect, sync_playwright
 from service_host import ServiceHost
 
+from chaos.servers.ports import free_port
 from penstock.cluster.service_lock import holder_of, is_held
 
 pytestmark = [pytest.mark.long, pytest.mark.slow, needs_browser]
 
 
 def test_an_open_page_survives_the_death_of_the_dispatcher(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     host = ServiceHost(tmp_path, {"rest.port": str(port), "web.refresh-interval": "1 s"})
     try:
         started = host.run("cluster", "start")
@@ -36,7 +35,7 @@ def test_an_open_page_survives_the_death_of_the_dispatcher(tmp_path: Path) -> No
             # The browser connects again by itself, with the session it has.
             with page.expect_response(lambda answer: answer.url.endswith("/web/") and answer.ok, timeout=60_000):
                 assert host.run("cluster", "start").returncode == 0
-            expect(page.get_by_text("No jobs.")).to_be_visible(timeout=30_000)
+            expect(page.get_by_text("No jobs.")).to_be_visible()
             browser.close()
     finally:
         host.close()

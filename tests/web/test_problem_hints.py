@@ -1,8 +1,16 @@
 """Each hint appears with its cause, names it, and disappears with it."""
 
+import ast
+import inspect
+import re
+
 import pytest
 from watched_jobs import COUNT, START, epochs, found_after, job, kinds_after, subtask, with_vertex
 
+from penstock.common import WatermarkStrategy
+from penstock.common.options import OPTIONS
+from penstock.datastream.joins import IntervalJoined
+from penstock.datastream.windowed import WindowedStream
 from penstock.driver.job_snapshot import (
     CheckpointSnapshot,
     CheckpointsSnapshot,
@@ -11,6 +19,8 @@ from penstock.driver.job_snapshot import (
     SlotsSnapshot,
     SubtaskSnapshot,
 )
+from penstock.web import hints as problem_hints
+from penstock.web.job_sections import SECTIONS
 
 
 def test_a_healthy_job_has_no_hints():
@@ -75,6 +85,13 @@ def test_a_backlog_of_few_records_is_normal():
     assert "backlog" not in kinds_after(*(with_backlog(at, at) for at in range(10, 60, 5)))
 
 
+def test_a_large_backlog_that_grows_slowly_but_steadily_is_reported():
+    growing = [with_backlog(at, 10_000_000 + 1000 * at) for at in range(0, 600, 5)]
+    assert "backlog" in kinds_after(*growing)
+    waves = [with_backlog(at, 10_000_000 + 100_000 * (at // 5 % 3)) for at in range(0, 600, 5)]
+    assert "backlog" not in kinds_after(*waves)
+
+
 def standing(at_s: int, until_s: int = 1000, **changes: object) -> JobSnapshot:
     """Return the job whose second source subtask stands still from 30 s on, until it moves again."""
     snapshot = job(at_s)
@@ -119,17 +136,30 @@ def test_a_difference_of_few_records_is_not_skew():
     assert kinds_after(with_vertex(job(5), 1, subtasks=[subtask(9, 9.0), subtask(0, 0.0)])) == []
 
 
-def checkpointed(at_s: int, **changes: object) -> JobSnapshot:
-    done = CheckpointSnapshot(
-        **{"id": 7, "status": "COMPLETED", "triggered_ms": START, "duration_ms": 80, **changes}  # type: ignore[arg-type]
-    )
-    return job(at_s, checkpoints=CheckpointsSnapshot(latest_completed=done, history=[done]))
+def checkpointed(*durations_ms: int, **changes: object) -> JobSnapshot:
+    """Return the job after checkpoints of these durations, oldest first."""
+    done = [
+        CheckpointSnapshot(
+            **{"id": number, "status": "COMPLETED", "triggered_ms": START, "duration_ms": each, **changes}  # type: ignore[arg-type]
+        )
+        for number, each in enumerate(durations_ms, 5)
+    ]
+    return job(5, checkpoints=CheckpointsSnapshot(latest_completed=done[-1], history=done[::-1]))
 
 
-def test_a_checkpoint_slower_than_its_interval_is_reported_until_one_is_faster():
-    (hint,) = found_after(checkpointed(5, duration_ms=2500))
-    assert hint.text == "Checkpoint 7 took 2.5 s, longer than the interval of 1.0 s."
-    assert kinds_after(checkpointed(5, duration_ms=2500), checkpointed(9)) == []
+def test_checkpoints_slower_than_their_interval_are_reported_until_one_is_faster():
+    (hint,) = found_after(checkpointed(2500, 2600, 2700))
+    assert hint.text == "Checkpoint 7 took 2.7 s, longer than the interval of 1.0 s, and so did the one before it."
+    assert kinds_after(checkpointed(2500, 2600, 80)) == []
+
+
+@pytest.mark.parametrize("durations_ms", [[2500], [80, 2500, 2500], [1100, 1100, 1100]])
+def test_a_single_checkpoint_and_one_close_to_the_interval_are_not_slow(durations_ms):
+    assert kinds_after(checkpointed(*durations_ms)) == []
+
+
+def test_slow_savepoints_are_not_slow_checkpoints():
+    assert kinds_after(checkpointed(9000, 9000, 9000, savepoint=True)) == []
 
 
 def test_a_failed_checkpoint_is_reported_until_a_later_one_completes():
@@ -161,7 +191,7 @@ def test_state_that_shrinks_again_or_fills_up_is_normal(sizes):
 
 def test_a_sink_that_holds_up_epochs_is_reported_until_it_is_fast_again():
     (hint,) = found_after(job(20, recent_epochs=epochs(6, duration_ms=2000.0, stages_ms=[100, 100, 1800])))
-    assert hint.text == "The sinks hold up the epochs: a commit takes 1.8 s of 2.0 s."
+    assert hint.text == "The sinks hold up the epochs: each waits 1.8 s of 2.0 s for commits."
     assert kinds_after(job(20, recent_epochs=epochs(6, duration_ms=2000.0, stages_ms=[900, 900, 200]))) == []
 
 
@@ -198,3 +228,23 @@ def test_errors_come_before_warnings():
         )
     )
     assert [hint.severity for hint in found] == ["error", "warning"]
+
+
+def test_settings_methods_and_sections_that_hints_name_exist():
+    constants = [
+        each.value
+        for each in ast.walk(ast.parse(inspect.getsource(problem_hints)))
+        if isinstance(each, ast.Constant) and isinstance(each.value, str)
+    ]
+    settings = {key for text in constants for key in re.findall(r"\b(?:execution|penstock|state)\.[a-z.-]+[a-z]", text)}
+    assert len(settings) >= 3
+    assert settings <= OPTIONS.keys()
+    methods = {name for text in constants for name in re.findall(r"\b(?:with|side_output)_[a-z_]+", text)}
+    assert len(methods) >= 4
+    owners = (WatermarkStrategy, WindowedStream, IntervalJoined)
+    assert [name for name in methods if not any(hasattr(owner, name) for owner in owners)] == []
+    made = [each for each in ast.walk(ast.parse(inspect.getsource(problem_hints))) if isinstance(each, ast.Call)]
+    hints = [each.args for each in made if isinstance(each.func, ast.Name) and each.func.id == "Hint"]
+    sections = {ast.literal_eval(arguments[4]) for arguments in hints}
+    assert len(hints) >= len(problem_hints.CHECKS)
+    assert sections <= {*SECTIONS, "state"}

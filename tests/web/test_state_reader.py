@@ -9,8 +9,11 @@ import pytest
 from penstock.common.time import Time
 from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.state import StateTtlConfig, ValueStateDescriptor
+from penstock.driver.epoch_settings import Settings
 from penstock.errors import PenstockError
+from penstock.state.key_groups import key_group_of, owner_of
 from penstock.state.local_storage import LocalStorage
+from penstock.tables.keys import canonical
 from penstock.testing import JobHarness
 from penstock.web import state_comparison, state_reader
 from penstock.web.reading import Reading, ReadStopped
@@ -53,6 +56,29 @@ def test_a_key_is_found_with_its_owner_and_equals_the_state_table(job, tmp_path)
     html = key_view("a", found)
     assert f"Key group {found.owner.group}" in html
     assert "<code>2</code>" in html
+
+
+def test_the_owner_of_a_key_is_that_of_the_checkpoint_that_is_read(tmp_path):
+    words = StreamExecutionEnvironment.get_execution_environment().from_collection([]).uid("words")
+    counts = words.key_by(lambda word: word).process(Count()).name("count").uid("count")
+    storage = LocalStorage(tmp_path / "checkpoints")
+    settings = Settings(retained=5)
+    with JobHarness(
+        counts, parallelism=2, max_parallelism=128, backend="filesystem", storage=storage, settings=settings
+    ) as job:
+        job.push("a", "b").epoch()
+        job.rescale(24).push("a").epoch()
+        saved = job.savepoint(tmp_path / "savepoints")
+        job.rescale(3)
+        now, group = job.snapshot(), key_group_of(canonical("a"), 128)
+        owners = {
+            moment: state_reader.look_up(state_reader.open_moment(now, moment), "count", "seen", "a", now).owner
+            for moment in ("checkpoint:1", "checkpoint:2", saved)
+        }
+    assert owners["checkpoint:1"] == (group, group * 16 // 128, owner_of(group, 2, 128))
+    assert owners["checkpoint:2"] == (group, group, owner_of(group, 24, 128))
+    # A savepoint can be restored at any parallelism.
+    assert owners[saved] == (group, owners[saved].block, owner_of(group, 3, 128))
 
 
 def test_a_checkpoint_that_is_removed_while_it_is_read_is_read_again(job, monkeypatch):

@@ -62,7 +62,7 @@ REST_ADDRESS = option(
     "",
     "Host of the service that commands talk to. Setting it makes `penstock run -d`, `list` and the other commands use "
     "that service.",
-    default_text="127.0.0.1, once a cluster runs on this host",
+    default_text="127.0.0.1, once a service runs on this host",
 )
 REST_PORT = option(
     "rest.port",

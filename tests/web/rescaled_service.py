@@ -1,0 +1,102 @@
+"""A service with a page in front of a job in the harness that can be rescaled, with a fixed number of slots.
+
+    python rescaled_service.py <folder> <slots>
+
+prints the login link, then runs an epoch for each line of standard input and prints the number of its checkpoint.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/rest"), str(ROOT / "tests/web")]
+
+from fake_gateway import JOB, FakeGateway  # noqa: E402
+from page_service import Count  # noqa: E402
+
+from penstock.datastream import StreamExecutionEnvironment  # noqa: E402
+from penstock.driver.control_messages import Operable, Rescale  # noqa: E402
+from penstock.driver.job_snapshot import JobSnapshot, Operation, SlotsSnapshot  # noqa: E402
+from penstock.errors import PenstockError  # noqa: E402
+from penstock.rest.assembly import rest_server  # noqa: E402
+from penstock.rest.token_file import service_token  # noqa: E402
+from penstock.state.local_storage import LocalStorage  # noqa: E402
+from penstock.testing import JobHarness  # noqa: E402
+from penstock.web.login import login_url  # noqa: E402
+from penstock.web.mount import add_page  # noqa: E402
+
+WORDS = [f"word {number}" for number in range(60)]
+
+
+class RescaledJob(FakeGateway):
+    """A gateway of one job. It runs no epoch while it has too few slots, as a job on Spark."""
+
+    def __init__(self, settings: Mapping[str, str], folder: Path, slots: int) -> None:
+        super().__init__(settings, folder / "logs")
+        env = StreamExecutionEnvironment.get_execution_environment()
+        words = env.from_collection([]).name("words").uid("words").key_by(lambda word: word)
+        counts = words.process(Count()).name("count").uid("count")
+        self._slots = slots
+        self._lock = threading.Lock()
+        storage = LocalStorage(folder / "checkpoints")
+        self._job = JobHarness(counts, parallelism=2, max_parallelism=128, backend="filesystem", storage=storage)
+        self.epoch()
+
+    def epoch(self) -> int:
+        """Run an epoch if there are slots, and return the last checkpoint."""
+        with self._lock:
+            if not self._now().slots.waits:
+                self._job.push(*WORDS).epoch()
+            return self._job.checkpoint
+
+    def _now(self) -> JobSnapshot:
+        now = self._job.snapshot()
+        needed = now.slots.needed
+        slots = SlotsSnapshot(needed=needed, available=self._slots, waits=needed > self._slots)
+        return msgspec.structs.replace(now, id=JOB, name="counts", slots=slots)
+
+    def jobs(self) -> list[JobSnapshot]:
+        return [self.job(JOB)]
+
+    def job(self, job_id: str) -> JobSnapshot:
+        with self._lock:
+            return self._now()
+
+    async def trigger(self, job_id: str, request: Operable, trigger_id: str = "") -> str:
+        assert isinstance(request, Rescale)
+        done: dict[str, Any] = {}
+        try:
+            with self._lock:
+                self._job.rescale(request.parallelism)
+        except PenstockError as error:
+            done = {"failure_kind": type(error).__name__, "failure": str(error)}
+        self.operations[job_id, trigger_id] = Operation(trigger_id=trigger_id, done=True, **done)
+        return trigger_id
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    folder, slots = Path(sys.argv[1]), int(sys.argv[2])
+    (folder / "logs").mkdir(parents=True)
+    settings = {
+        **{"rest.port": "0", "rest.auth.token-file": str(folder / "token"), "cluster.dir": str(folder)},
+        "web.refresh-interval": "1 s",
+    }
+    gateway = RescaledJob(settings, folder, slots)
+    server = rest_server(gateway, settings, folder, add_page)
+    server.start()
+    print(login_url(server.address, service_token(settings)), flush=True)
+    for _ in sys.stdin:
+        print(gateway.epoch(), flush=True)
+    server.stop()
+
+
+if __name__ == "__main__":
+    main()
