@@ -116,9 +116,9 @@ replicas = None
 """Makes the replicas of `new_follower`; see the fixture `server_backend`."""
 
 
-def new_follower(storage, **options):
+def new_follower(*arguments, **options):
     """Return a follower with its replicas in the backend of `server_backend`, if a test uses it."""
-    return Follower(storage, **({} if replicas is None else {"make_replica": replicas.replica}), **options)
+    return Follower(*arguments, **({} if replicas is None else {"make_replica": replicas.replica}), **options)
 
 
 class Job:
