@@ -325,6 +325,7 @@ def expected(job):
     return found
 
 
+@pytest.mark.parametrize("backend", ["filesystem", pytest.param("rocksdb", marks=pytest.mark.long)])
 def test_a_full_disk_is_an_error_that_names_the_setting_and_loses_nothing(backend, directory):
     # In another process: the limit is for a whole process.
     command = [sys.executable, "-c", FULL, backend, str(directory), str(Path(__file__).parent)]
