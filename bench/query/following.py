@@ -64,4 +64,4 @@ def main(keys: int, changes: int, checkpoints: int, of_server: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:4]), of_server=sys.argv[4])
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
