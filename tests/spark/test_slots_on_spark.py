@@ -16,7 +16,7 @@ from programs import Count, expected_counts
 from slots_job import RECORDS
 
 from penstock.common.job import JobCancelled
-from penstock.driver.slots import TooFewSlots
+from penstock.driver.slots import TooFewSlots, TooFewSlotsToRescale
 from penstock.testing.snapshots import last_manifest, newest_lineage, read_values
 
 pytestmark = pytest.mark.spark
@@ -71,6 +71,8 @@ def test_a_job_that_waited_too_long_for_threads_fails(make_env: Any) -> None:
 def test_a_waiting_job_can_be_rescaled_to_the_available_slots(make_env: Any, waiting: threading.Event) -> None:
     results = counted(make_env(parallelism=5, penstock__slots__wait="true")).execute_and_collect("wide")
     assert waiting.wait(60)
+    with pytest.raises(TooFewSlotsToRescale, match=r"would need 4, .* but Spark has 2"):
+        results._client.rescale(4)
     results._client.rescale(2)
     with results:
         assert Counter(results) == COUNTED
