@@ -69,7 +69,8 @@ class Running:
         self.known = Checkpoints(directory / "checkpoints")
         self.epochs(3)
         self.server = StateServer(self.settings)
-        self.server.await_checkpoint(self.server.follow("id", NAME, root), 3)
+        self.followed = self.server.follow("id", NAME, root)
+        self.server.await_checkpoint(self.followed, 3)
         self.server.start()
         self.client = QueryableStateClient(
             "127.0.0.1",
@@ -82,6 +83,11 @@ class Running:
         for _ in range(count):
             self.harness.epoch(70)
         self.known.look()
+
+    def catch_up(self) -> None:
+        """Run an epoch, and wait until its checkpoint can be read, and the one before."""
+        self.epochs(1)
+        self.server.await_checkpoint(self.followed, self.harness.checkpoint)
 
     def read(self, count: int = 150) -> list[str]:
         """Read at random, with a checkpoint now and then. Return what the reader finds wrong."""
@@ -116,6 +122,7 @@ def test_a_value_of_another_checkpoint_is_found(running: Running, monkeypatch: p
         found = read(self, job, state, key, **options)
         return Read(read(self, job, state, key, checkpoint=found.checkpoint - 1).value, found.checkpoint)
 
+    running.catch_up()
     monkeypatch.setattr(QueryableStateClient, "read", stale)
     assert any("committed" in each for each in running.read())
 
@@ -127,6 +134,7 @@ def test_a_client_that_goes_back_is_found(running: Running, monkeypatch: pytest.
         return read(self, job, state, key, checkpoint=self.describe(job).newest - 2)
 
     assert running.read(30) == []
+    running.catch_up()
     monkeypatch.setattr(QueryableStateClient, "read", back)
     assert any(" after checkpoint " in each for each in running.read(30))
 
