@@ -34,7 +34,7 @@ help:
 	@echo 'make bench-state  measure the cost of growing state: ten million keys, recovery, memory'
 	@echo 'make bench-savepoint  measure the cost of savepoints and rescaling for a running job'
 	@echo 'make bench-tables  read a million keys into pandas and Arrow'
-	@echo 'make bench-query  read the state of a running job with a million keys through the proxy'
+	@echo 'make bench-query  read the state of a running job with a million keys through the proxy; ARGS="--backend rocksdb"'
 	@echo 'make chaos     kill and damage a running job, with SERVICE=1 a cluster, with QUERY=1 the servers of its state, and check the results; KILLS=20 SEED=7 BACKEND=filesystem ENDS=files'
 	@echo 'make soak      run a job for many short epochs and check that memory and disk use do not grow; EPOCHS=5000 CHECK=1'
 	@echo 'make bench-io  measure the cost of file and PostgreSQL sinks'
@@ -102,7 +102,7 @@ bench-tables: $(STAMP)
 	$(PY) -m bench.tables $(if $(CHECK),--check)
 
 bench-query: $(STAMP)
-	$(PY) -m bench.query $(if $(CHECK),--check)
+	$(PY) -m bench.query $(if $(CHECK),--check) $(ARGS)
 
 bench-io: $(STAMP)
 	$(PY) -m bench.io $(if $(CHECK),--check)

@@ -36,12 +36,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.query", description=__doc__)
     parser.add_argument("--check", action="store_true", help="exit with 1 if a limit is missed")
     parser.add_argument("--scale", type=float, default=1.0, help="factor for the number of keys and reads")
+    parser.add_argument(
+        "--backend",
+        choices=("memory", "filesystem", "rocksdb"),
+        default="memory",
+        help="where the state server keeps the state; the limits are for memory",
+    )
     chosen = parser.parse_args()
     keys = int(1_000_000 * chosen.scale)
     err = Console(stderr=True)
-    rows = Rows(f"Queryable state, {keys:,} keys, through the proxy", err)
+    rows = Rows(f"Queryable state, {keys:,} keys, through the proxy, state server with {chosen.backend}", err)
     with err.status("following") as status, tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
-        _following(rows, keys, chosen.scale)
+        _following(rows, keys, chosen.scale, chosen.backend)
         status.update("loading the job")
         root = str(Path(directory) / "job")
         job = subprocess.Popen(
@@ -58,6 +64,8 @@ def main() -> int:
                 "queryable-state.server.ports": f"{PORT + 1}-{PORT + 9}",
                 "queryable-state.auth.token-file": str(Path(directory) / "token"),
                 "queryable-state.linger": "0 ms",
+                "queryable-state.server.state-backend": chosen.backend,
+                "state.backend.local-dir": str(Path(directory) / "server"),
             }
             query_token(settings)
             server = LaunchedServer(Launch(job_id="bench", job_name="bench", root=root, settings=settings))
@@ -70,6 +78,7 @@ def main() -> int:
                 status.update("reading")
                 _reads(rows, client, keys, chosen.scale)
                 _freshness(rows, client, root, max(5, int(EPOCHS * chosen.scale)))
+                rows.add("private memory of the state server", f"{_private_mib(server.process.pid):,.0f} MiB")
         finally:
             job.kill()
             job.wait()
@@ -79,9 +88,9 @@ def main() -> int:
     return rows.show(chosen.check)
 
 
-def _following(rows: Rows, keys: int, scale: float) -> None:
+def _following(rows: Rows, keys: int, scale: float, backend: str) -> None:
     command = [sys.executable, "-m", "bench.query.following"]
-    found = run_json([*command, str(keys), str(max(100, int(10_000 * scale))), str(max(3, int(30 * scale)))])
+    found = run_json([*command, str(keys), str(max(100, int(10_000 * scale))), str(max(3, int(30 * scale))), backend])
     assert found["rebuilt"] == 1, "the replicas were built again"
     share = found["followed"] / found["replayed"]
     rows.add(
@@ -151,6 +160,12 @@ def _freshness(rows: Rows, client: QueryableStateClient, root: str, epochs: int)
     rows.add(
         "from the publication of a checkpoint to its changes in a client, p95", f"{p95:.0f} ms", "≤ 300 ms", p95 <= 300
     )
+
+
+def _private_mib(pid: int) -> float:
+    """Return the memory of a process without the files that it maps, which the system can take back."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("RssAnon:")[1].split()[0]) / 1024
 
 
 def _at(values: list[float], percent: int) -> float:

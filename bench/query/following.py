@@ -1,6 +1,6 @@
 """The CPU time of following a job, in proportion to that of the job's own replay of the same deltas.
 
-`python -m bench.query.following KEYS CHANGES CHECKPOINTS` prints a JSON object with both, in seconds.
+`python -m bench.query.following KEYS CHANGES CHECKPOINTS BACKEND` prints a JSON object with both, in seconds.
 """
 
 import gc
@@ -14,17 +14,21 @@ from pathlib import Path
 from bench.query.job import change, harness, load
 from penstock.checkpoint.manifest import latest
 from penstock.checkpoint.manifest_chain import ManifestChain, forget_manifests
-from penstock.common.options.query import RETAINED_FOR_QUERIES
+from penstock.common.options.query import RETAINED_FOR_QUERIES, SERVER_BACKEND
+from penstock.common.options.state import LOCAL_DIRECTORIES
 from penstock.query.follower import Follower
+from penstock.query.local_replicas import LocalReplicas
 from penstock.state.backends import Backend, ReplicaStore
 from penstock.state.replica import Replicas
 
 
-def main(keys: int, changes: int, checkpoints: int) -> None:
+def main(keys: int, changes: int, checkpoints: int, of_server: str) -> None:
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
         job = harness(str(Path(directory) / "job"), keys)
         load(job, keys)
-        follower = Follower(job.storage, clock=lambda: 0.0)
+        settings = {SERVER_BACKEND.key: of_server, LOCAL_DIRECTORIES.key: str(Path(directory) / "server")}
+        replicas_of_server = LocalReplicas(settings)
+        follower = Follower(job.storage, clock=lambda: 0.0, make_replica=replicas_of_server.replica)
         follower.poll()
         backend = Backend(name="filesystem", directories=[str(Path(directory) / "replicas")])
         opener = ReplicaStore(backend).opener("bench")
@@ -55,8 +59,9 @@ def main(keys: int, changes: int, checkpoints: int) -> None:
                 replayed += once
                 followed += time.process_time() - started
         job.close()
+        replicas_of_server.close()
     print(json.dumps({"replayed": replayed, "followed": followed, "rebuilt": follower.rebuilt}))
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

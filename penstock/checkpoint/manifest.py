@@ -150,6 +150,8 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """The blocks of keyed operators in this epoch, by uid: those of its deltas, timers and `since_base`."""
     queryable: dict[str, StateAddress] = {}
     """The states that can be read from outside the job, by the name under which they are."""
+    backend: str = ""
+    """The state backend of the job, which its state servers use too. Empty in manifests of earlier versions."""
 
     def state_bytes(self, uid: str) -> int:
         """Return the bytes stored for an operator: its bases and the deltas since."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -27,12 +28,13 @@ def state_server(
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
     settings: Setting = None,
 ) -> None:
-    """Serve the queryable state of a job until Ctrl-C. Needs only its checkpoints.
+    """Serve the queryable state of a job until Ctrl-C or SIGTERM. Needs only its checkpoints.
 
     All servers of a job divide its state among themselves, and take over from each other. On another host, set
     queryable-state.bind-address and a certificate, and use the token file of the others.
     """
     from penstock.checkpoint.job_directories import owner_of
+    from penstock.query.launching import raise_file_limit
     from penstock.query.server import StateServer
     from penstock.savepoint.format import savepoint_storage
 
@@ -44,6 +46,9 @@ def state_server(
         root = savepoint_storage(job, store_options(found))
         folder = root.where.rstrip("/").rsplit("/", 1)[-1]
         server = StateServer(found)
+        # A supervisor that stops the server lets it hand over its blocks too.
+        signal.signal(signal.SIGTERM, _interrupt)
+        raise_file_limit()
         try:
             server.follow(job_id or folder, owner_of(root) or folder, root)
             server.start()
@@ -60,3 +65,7 @@ def state_server(
                 typer.echo("Stopped.")
         finally:
             server.close()
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt

@@ -233,7 +233,7 @@ def _check_names(setting: str, by_name: dict[str, str], count: int) -> None:
 
 @cache
 def _scratch() -> Path:
-    from penstock.spark.scratch import scratch_directory
+    from penstock.common.scratch import scratch_directory
 
     return scratch_directory()
 

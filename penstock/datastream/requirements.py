@@ -34,7 +34,7 @@ def installed_requirements(file: str, wheels: str) -> Path:
         file: The path of the requirements file.
         wheels: A folder of wheels to install from; empty: pip's index.
     """
-    from penstock.spark.scratch import scratch_directory
+    from penstock.common.scratch import scratch_directory
 
     if find_spec("pip") is None:
         raise RequirementsNotInstalled(

@@ -111,7 +111,7 @@ class EpochDriver:
             settings.merge_bytes, settings.base_bytes, settings.memory_limit,
             settings.pins if settings.queryable else None,
         )  # fmt: skip
-        self._manifests = ManifestMaker(self.graph, self._housekeeping, self.token, self.sources, settings.queryable)
+        self._manifests = ManifestMaker(self.graph, self._housekeeping, self.token, self.sources, settings)
 
     def start_sinks(self) -> None:
         """Start the sinks. Call before `recover`, or before the first epoch if there is nothing to recover."""

@@ -318,6 +318,8 @@ class Operation(msgspec.Struct, tag="operation", frozen=True, kw_only=True):
     failure_kind: str = ""
     """The class of the error; empty if the operation succeeded or is in progress."""
     failure: str = ""
+    fix: str = ""
+    """What to do about the failure; empty if the error does not say it."""
 
 
 class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):

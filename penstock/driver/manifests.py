@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.checkpoint.housekeeping import Housekeeping
 from penstock.checkpoint.key_types import declared_key_types, key_type_text
 from penstock.checkpoint.manifest import FORMAT, BaseHandle, Committable, Manifest, Version
+from penstock.driver.epoch_settings import Settings
 from penstock.driver.epoch_steps import TriggeredEpoch
 from penstock.driver.event_time import times_after
 from penstock.driver.queryable import queryable_states
@@ -19,10 +20,10 @@ class ManifestMaker:
     """Builds the manifests of one driver. `program` is the program's graph before any rescale."""
 
     def __init__(
-        self, program: PhysicalGraph, housekeeping: Housekeeping, token: str, sources: list[str], queryable: bool
+        self, program: PhysicalGraph, housekeeping: Housekeeping, token: str, sources: list[str], settings: Settings
     ) -> None:
-        """`queryable`: whether states can be read from outside the job."""
-        self._queryable = queryable
+        self._queryable = settings.queryable
+        self._backend = settings.backend.name
         self._program = program
         self._housekeeping = housekeeping
         self._token = token
@@ -78,6 +79,7 @@ class ManifestMaker:
             rescaled=remembered(self._program, scale),
             blocks=({} if last is None else last.blocks) | epoch.blocks,
             queryable=queryable_states(last, operators, totals, self._queryable, self._locations),
+            backend=self._backend,
         )
 
     def _carried_on(

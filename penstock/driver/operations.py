@@ -102,8 +102,10 @@ class Operations:
                 checkpoint=-1 if done.checkpoint is None else done.checkpoint,
             )
         except BaseException as error:  # the client that polls must see it
-            text = error.statement() if isinstance(error, PenstockError) else str(error)
-            result = msgspec.structs.replace(operation, done=True, failure_kind=type(error).__name__, failure=text)
+            text, fix = (error.statement(), error.fix) if isinstance(error, PenstockError) else (str(error), "")
+            result = msgspec.structs.replace(
+                operation, done=True, failure_kind=type(error).__name__, failure=text, fix=fix or ""
+            )
         with self._changed:
             self._known[operation.trigger_id] = result, self._clock()
             self._changed.notify_all()

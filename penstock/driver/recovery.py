@@ -23,6 +23,7 @@ def recover(driver: EpochDriver, traits: JobTraits, restore: RestoreSettings | N
             driver.token,
             restore,
             queryable=driver.settings.queryable,
+            backend=driver.settings.backend.name,
         )
     driver.start_sinks()
     # A failed batch runs again in the same lineage, so that sinks find the leftovers of the failed run.

@@ -15,6 +15,7 @@ See docs/query/queryable-state.md.
     connect_to_proxy        locating.py                   the proxy of a job, from settings
     Reads                   reads.py, stored.py           one checkpoint: keys, maps, scans, changes
     FollowedJob, Follower   followed_job.py, follower.py  a job and its lineage; replica.py: key groups
+    LocalReplicas           local_replicas.py             where replicas are: in memory or on local disk
     QueryableState          registry.py                   the names, from the manifest
 
 Names are imported lazily: Arrow Flight takes time to load.

@@ -13,15 +13,19 @@ from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.query.division import ALL_BLOCKS
 from penstock.query.errors import CheckpointGone, NotServed
 from penstock.query.follower import Follower, Readable
+from penstock.query.local_replicas import LocalReplicas, NoLocalReplicas, memory_replica
 from penstock.query.membership import Membership, Plan
 from penstock.query.protocol import Description
 from penstock.query.reads import Reads
 from penstock.query.registry import registered
+from penstock.state.engines.base import EngineError
 from penstock.state.storage import MissingObject, Storage
 
 _log = logging.getLogger(__name__)
 
 _MAINTAIN_S = 0.5
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+"""Before replicas that cannot be written are tried again."""
 _LINEAGE_EVERY_S = 1.0
 """How often a job whose lineage does not advance is asked for its newest lineage."""
 
@@ -91,6 +95,7 @@ class FollowedJob:
         membership: Membership | None = None,
         heartbeat_s: tuple[float, float] = (1.0, 3.0),
         clock: Callable[[], float] = time.monotonic,
+        replicas: LocalReplicas | None = None,
     ) -> None:
         """Call `start` to follow in threads.
 
@@ -103,6 +108,7 @@ class FollowedJob:
             membership: The part of this server in the job; None if it has all of its state.
             heartbeat_s: The interval and the timeout of heartbeats.
             clock: A monotonic clock.
+            replicas: Those of the server; None for replicas in memory.
         """
         self.id, self.name = job_id, job_name
         self.membership = membership
@@ -114,6 +120,9 @@ class FollowedJob:
         self._origin = origin
         self._retained = retained
         self._clock = clock
+        self._replicas = replicas
+        self._failure = ""
+        """Why the replicas cannot be built or advanced."""
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._repeat, args=(act, seconds), name=f"penstock-{name}-{job_name}", daemon=True)
@@ -139,7 +148,15 @@ class FollowedJob:
             thread.start()
 
     def poll(self) -> None:
-        """Make new checkpoints and blocks readable."""
+        """Make new checkpoints and blocks readable. Raises EngineError, NoLocalReplicas."""
+        try:
+            self._poll()
+            self._failure = ""
+        except (EngineError, NoLocalReplicas) as error:
+            self._failure = str(error)
+            raise
+
+    def _poll(self) -> None:
         began = self._clock()
         if self.membership is not None and self._beaten is None:
             self.beat()
@@ -148,6 +165,8 @@ class FollowedJob:
         if self._looked < self._stopped_at or (not advanced and began - self._asked >= _LINEAGE_EVERY_S):
             self._asked = began
             self._find_lineage()
+        if self._replicas is not None:
+            self._replicas.remove_unused()
         self._looked = began
 
     def maintain(self) -> None:
@@ -197,7 +216,8 @@ class FollowedJob:
         lineage = self._origin.newest()
         if lineage is None or lineage == self._lineage:
             return
-        follower = Follower(self._origin.below(lineage), self._retained, self._plan.wanted, self._clock)
+        make = memory_replica if self._replicas is None else self._replicas.replica
+        follower = Follower(self._origin.below(lineage), self._retained, self._plan.wanted, self._clock, make)
         follower.lineage = lineage
         if follower.poll():
             former, self._lineage = self._follower, lineage
@@ -208,15 +228,21 @@ class FollowedJob:
 
     def _repeat(self, act: Callable[[], None], seconds: float) -> None:
         failed = False
-        while not self._stopping.wait(seconds):
+        pause = seconds
+        while not self._stopping.wait(pause):
             try:
                 act()
-                failed = False
+                failed, pause = False, seconds
+            except (EngineError, NoLocalReplicas) as error:
+                # The disk can be full for a while. An attempt can read the complete state.
+                if not failed:
+                    _log.error("The replicas of job '%s' cannot be advanced; trying again. %s", self.name, error)
+                failed, pause = True, min(max(2 * pause, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
             except Exception:
                 # The storage can be unreachable for a while, and the last checkpoints stay readable.
                 if not failed:
                     _log.exception("Cannot read the checkpoints of job '%s'; trying again.", self.name)
-                failed = True
+                failed, pause = True, seconds
 
     def close(self) -> None:
         """Stop following."""
@@ -246,6 +272,8 @@ class FollowedJob:
             )
         follower, reads = self._follower, self._reads
         if follower is None or reads is None:
+            if self._failure:
+                raise NotServed(f"The state of job '{self.name}' cannot be served yet. {self._failure}")
             raise NotServed(
                 f"Job '{self.name}' has no completed checkpoint in {self._origin.where} yet.",
                 fix="Try again in a moment.",

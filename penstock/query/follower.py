@@ -20,11 +20,10 @@ from penstock.checkpoint.pins import Pin
 from penstock.common.options.query import RETAINED_FOR_QUERIES
 from penstock.query.division import ALL_BLOCKS, BLOCKS
 from penstock.query.errors import CheckpointNotReached, NotServed
+from penstock.query.local_replicas import memory_replica
 from penstock.query.registry import registered
 from penstock.query.replica import BlockReplica, Layer, gone, read_layer
 from penstock.state.blocks import Blocks
-from penstock.state.engines.base import Engine
-from penstock.state.engines.memory import MemoryEngine
 from penstock.state.storage import MissingObject, Storage
 
 _log = logging.getLogger(__name__)
@@ -47,6 +46,10 @@ def runs_of(max_parallelism: int) -> Blocks:
     The number of a run is that of the block of the job that has it: a server has a block of all operators or of none.
     """
     return Blocks(max_parallelism=max_parallelism, count=min(BLOCKS, max_parallelism))
+
+
+MakeReplica = Callable[[str, Storage, str, range], BlockReplica]
+"""Returns an empty replica, given the backend of the job, the storage, the uid of an operator and its key groups."""
 
 
 class Holding(NamedTuple):
@@ -77,16 +80,16 @@ class Follower:
         retained: int = RETAINED_FOR_QUERIES.default,
         blocks: frozenset[int] = ALL_BLOCKS,
         clock: Callable[[], float] = time.monotonic,
-        open_engine: Callable[[str, range], Engine] = lambda uid, groups: MemoryEngine(),
+        make_replica: MakeReplica = memory_replica,
     ) -> None:
-        """`open_engine` opens a replica that belongs to this follower alone."""
+        """`make_replica` returns an empty replica that belongs to this follower alone."""
         self.storage = storage
         self.lineage = ""
         """The name of the lineage, if it has one."""
         self._wanted, self._dropped = blocks, frozenset[int]()
         self._retained = retained
         self._clock = clock
-        self._open_engine = open_engine
+        self._make_replica = make_replica
         self._pin = Pin(storage, secrets.token_hex(8))
         self._renewed = self._listed = -_RENEW_S
         self._changed = threading.Condition()
@@ -139,6 +142,8 @@ class Follower:
 
     def poll(self) -> bool:
         """Make newer checkpoints and more blocks readable, if there are any. Return whether there were."""
+        if any(replica.lost for replica in self._holding.all()):
+            return self._rebuild_lost()
         advanced = self._follow()
         # A reader can have released a checkpoint since.
         self._retire()
@@ -147,6 +152,15 @@ class Follower:
         except (MissingObject, BadManifest) as error:
             _log.debug("Checkpoints of %s changed while they were read: %s", self.storage.where, error)
             return advanced
+
+    def _rebuild_lost(self) -> bool:
+        """Build all replicas again, because files of one are gone. Until then, the others can be read."""
+        newest = self._readable[-1]
+        try:
+            return self._rebuild(newest.manifest, newest.version)
+        except (MissingObject, BadManifest) as error:
+            _log.debug("Checkpoints of %s changed while they were read: %s", self.storage.where, error)
+            return False
 
     def _follow(self) -> bool:
         if not self._something_new():
@@ -213,7 +227,7 @@ class Follower:
         for uid, runs in self._operators(readable.manifest).items():
             kept = holding.replicas.get(uid)
             if kept is None or _has_gap(kept, before):
-                added[uid] = self._built(uid, runs, readable.version, holding.blocks)
+                added[uid] = self._built(uid, runs, readable, holding.blocks)
                 continue
             if not kept:
                 continue
@@ -238,10 +252,11 @@ class Follower:
         self._pin.move(version.id)
         # Only now is it certain that its files stay.
         manifest, version = followed(self.storage) or (manifest, version)
+        newest = Readable(version, manifest)
         former, wanted = self._holding, self._wanted
         operators = self._operators(manifest).items()
-        self._holding = Holding(wanted, {uid: self._built(uid, runs, version, wanted) for uid, runs in operators})
-        self._publish([Readable(version, manifest)])
+        self._holding = Holding(wanted, {uid: self._built(uid, runs, newest, wanted) for uid, runs in operators})
+        self._publish([newest])
         self.rebuilt += 1
         for replica in former.all():
             replica.close()
@@ -284,11 +299,11 @@ class Follower:
         before = first.version
         operators = self._operators(first.manifest)
         for uid, runs in operators.items():
-            built[uid] = self._built(uid, runs, before, blocks)
+            built[uid] = self._built(uid, runs, first, blocks)
         for each in readable[1:]:
             for uid, runs in self._operators(each.manifest).items():
                 if uid not in built or _has_gap(built[uid], before):
-                    built[uid] = self._built(uid, runs, each.version, blocks)
+                    built[uid] = self._built(uid, runs, each, blocks)
                     continue
                 groups = frozenset(group for replica in built[uid].values() for group in replica.groups)
                 layer = read_layer(self.storage, uid, before, each.version, runs.max_parallelism, groups)
@@ -299,12 +314,11 @@ class Follower:
             before = each.version
         return built
 
-    def _built(self, uid: str, runs: Blocks, version: Version, blocks: frozenset[int]) -> dict[int, BlockReplica]:
+    def _built(self, uid: str, runs: Blocks, at: Readable, blocks: frozenset[int]) -> dict[int, BlockReplica]:
         replicas = {}
         for run in sorted(blocks.intersection(runs.numbers)):
-            groups = runs.groups(run)
-            replicas[run] = BlockReplica(self.storage, uid, groups, self._open_engine(uid, groups))
-            replicas[run].build(version)
+            replicas[run] = self._make_replica(at.manifest.backend, self.storage, uid, runs.groups(run))
+            replicas[run].build(at.version)
         return replicas
 
     @staticmethod

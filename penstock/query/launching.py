@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -127,6 +128,12 @@ def serve(launch: Launch, ended: threading.Event) -> None:
         server.close()
 
 
+def raise_file_limit() -> None:
+    """Allow this process as many open files as the system lets it: each replica on disk has several."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def settings_of_server(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a job that its state server needs."""
     return {key: value for key, value in settings.items() if not key.startswith("spark.")}
@@ -140,6 +147,7 @@ def _main() -> int:
     logging.basicConfig(format="%(message)s")
     # Once the process of the job has ended, nothing reads the messages.
     logging.raiseExceptions = False
+    raise_file_limit()
     launch = msgspec.json.decode(sys.stdin.buffer.readline(), type=Launch)
     ended = threading.Event()
 

@@ -129,13 +129,14 @@ class Reads:
         `check` is called with the size so far, and can raise.
         """
         state, follower = self.state(readable, name), self._follower
-        found: list[Parts] = []
         size = 0
-        for key in keys:
-            parts = state.get(follower, key, window)
-            size += sum(len(map_key) + len(value) for map_key, value in parts)
+
+        def count(more: int) -> None:
+            nonlocal size
+            size += more
             check(size)
-            found.append(parts)
+
+        found = state.get_many(follower, keys, window, count)
         absent = [key for key, parts in zip(keys, found, strict=True) if not parts]
         if absent:
             stored = self._sample(state)

@@ -1,14 +1,16 @@
 """A replica of some key groups of one operator, which keeps several checkpoints readable.
 
-The engine holds the oldest of them. Above it lie the changes of each later checkpoint, as the deltas have them. A new
-checkpoint therefore costs what it costs a task: to read its changes, and to apply those of the checkpoint that leaves.
+The engine holds the oldest of them, or one before it. Above it lie the changes of each later checkpoint, as the deltas
+have them. A new checkpoint therefore costs what it costs a task: to read its changes, and to apply those of the
+checkpoint that leaves.
 """
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
@@ -17,8 +19,8 @@ from typing import NamedTuple
 from penstock.checkpoint.bases import block_groups
 from penstock.checkpoint.manifest import Version, encode_version
 from penstock.checkpoint.manifest_chain import ManifestChain
-from penstock.query.errors import CheckpointGone
-from penstock.state.engines.base import Engine
+from penstock.query.errors import CheckpointGone, NotServed
+from penstock.state.engines.base import Engine, EngineError, Reader
 from penstock.state.files import GroupChanges, IndexedChanges, merge_changes, read_changes
 from penstock.state.storage import Storage
 
@@ -66,12 +68,23 @@ def _indexed(change: GroupChanges) -> IndexedChanges:
 class BlockReplica:
     """The state of some key groups of an operator at several checkpoints. Only one thread advances it."""
 
-    def __init__(self, storage: Storage, uid: str, groups: range, engine: Engine) -> None:
+    def __init__(self, storage: Storage, uid: str, groups: range, engine: Engine, collected: int = 1) -> None:
+        """`collected`: how many checkpoints that leave are applied together. Until then, their changes are in memory.
+
+        Each apply to a replica on disk has a fixed cost: RocksDB writes a file.
+        """
+        self._collected = collected
+        # Not all replicas of an operator at the same checkpoint.
+        self._patience = 1 + groups.start // max(1, len(groups)) % collected
         self._storage = storage
         self._uid = uid
         self.groups = groups
         self._engine = engine
         self._lock = threading.Lock()
+        self._position: bytes | None = None
+        """Where the engine is. If it is elsewhere, something changed or removed its files."""
+        self.lost = False
+        """Whether the replica must be built again, because its files are gone or damaged."""
         self._oldest = 0
         self._layers: list[Layer] = []
 
@@ -88,10 +101,14 @@ class BlockReplica:
     def build(self, version: Version) -> None:
         """Read the complete state of a checkpoint. No earlier one is readable then."""
         position = encode_version(version)
-        if self._engine.position() != position:
+        if self._engine.position() is not None:
             self._engine.reset()
-            state = block_groups(ManifestChain(self._storage, version), self._uid, self.groups)
-            self._engine.apply(None, state, position)
+        if not self._engine.apply(None, _Complete(self._storage, self._uid, self.groups, version), position):
+            raise EngineError(
+                f"Something else changed the replica of key groups {self.groups.start} to {self.groups.stop - 1} of "
+                f"operator '{self._uid}' while the state server built it. It is built again."
+            )
+        self._position = position
         self._oldest = version.id
         self._layers = []
 
@@ -102,12 +119,23 @@ class BlockReplica:
 
     def retire(self, oldest: int) -> None:
         """Drop the checkpoints before this one."""
-        while self._layers and self._layers[0].version.id <= oldest:
-            with self._lock:
-                layer = self._layers.pop(0)
-                changes = [layer.changes[group] for group in self.groups if group in layer.changes]
-                self._engine.apply(self._engine.position(), changes, encode_version(layer.version))
-                self._oldest = layer.version.id
+        leaving = [layer for layer in self._layers if layer.version.id <= oldest]
+        if not leaving:
+            return
+        with self._lock:
+            self._oldest = leaving[-1].version.id
+            if len(leaving) < self._patience:
+                return
+            changes = [layer.changes[group] for layer in leaving for group in self.groups if group in layer.changes]
+            if changes:
+                position = encode_version(leaving[-1].version)
+                if not self._engine.apply(self._position, changes, position):
+                    self.lost = True
+                    return
+                self._position = position
+            # Only now: on a full disk, the changes stay above the engine.
+            del self._layers[: len(leaving)]
+            self._patience = self._collected
 
     def get(self, number: int, group: int, entry: bytes) -> bytes | None:
         """Return the value of an entry at a checkpoint, or None. Raises CheckpointGone."""
@@ -121,8 +149,29 @@ class BlockReplica:
                     return change.by_key[entry]
                 if change.cleared and any(entry.startswith(prefix) for prefix in change.cleared):
                     return None
-            with self._engine.reader() as reader:
-                return reader.get(entry)
+            try:
+                with self._engine.reader() as reader:
+                    if reader.position == self._position:
+                        return reader.get(entry)
+            except EngineError as error:
+                raise self._unreadable(str(error)) from error
+            raise self._unreadable("its files are gone")
+
+    def get_many(
+        self, number: int, entries: Sequence[tuple[int, bytes]], count: Callable[[int], None]
+    ) -> list[bytes | None]:
+        """Return the values of entries, each with its key group, as `get` does. `count` is called with each size."""
+        found: list[bytes | None] = []
+        with self._lock:
+            self._check(number)
+            layers = [layer.changes for layer in reversed(self._layers) if layer.version.id <= number]
+            with self._reader() as reader:
+                for group, entry in entries:
+                    value = _above(layers, group, entry, reader)
+                    if value is not None:
+                        count(len(value))
+                    found.append(value)
+        return found
 
     def between(self, number: int, group: int, start: bytes, end: bytes) -> list[Entry]:
         """Return the entries of a key group with `start` <= key < `end` at a checkpoint, in order.
@@ -131,7 +180,7 @@ class BlockReplica:
         """
         with self._lock:
             self._check(number)
-            with self._engine.reader() as reader:
+            with self._reader() as reader:
                 stored = list(reader.between(start, end))
             layers = [
                 _within(layer.changes[group], start, end)
@@ -152,7 +201,7 @@ class BlockReplica:
             layers = [
                 layer.changes[group] for layer in self._layers if layer.version.id <= number and group in layer.changes
             ]
-            with self._engine.reader() as reader:
+            with self._reader() as reader:
                 return list(islice(_merged(reader.between(start, end), layers, start, end), most))
 
     def changes(self, number: int) -> Mapping[int, GroupChanges]:
@@ -163,15 +212,43 @@ class BlockReplica:
             return {group: found[group] for group in self.groups if group in found}
 
     def close(self) -> None:
-        """Release the memory of the replica."""
+        """Release the memory of the replica, and refuse further reads."""
         with self._lock:
             self._layers = []
             self._oldest = 1 << 62
             self._engine.close()
 
+    @contextmanager
+    def _reader(self) -> Iterator[Reader]:
+        try:
+            with self._engine.reader() as reader:
+                if reader.position != self._position:
+                    raise self._unreadable("its files are gone")
+                yield reader
+        except EngineError as error:
+            raise self._unreadable(str(error)) from error
+
+    def _unreadable(self, why: str) -> NotServed:
+        self.lost = True
+        return NotServed(
+            f"The state server must read key groups {self.groups.start} to {self.groups.stop - 1} of operator "
+            f"'{self._uid}' from the checkpoints again: {why.removesuffix('.')}.",
+            fix="Try again in a moment.",
+        )
+
     def _check(self, number: int) -> None:
         if number < self._oldest:
             raise gone(number, self._oldest)
+
+
+class _Complete:
+    """The complete state of some key groups, which can be read repeatedly and is never in memory as a whole."""
+
+    def __init__(self, storage: Storage, uid: str, groups: range, version: Version) -> None:
+        self._chain, self._uid, self._groups = ManifestChain(storage, version), uid, groups
+
+    def __iter__(self) -> Iterator[GroupChanges]:
+        return block_groups(self._chain, self._uid, self._groups)
 
 
 def gone(number: int, oldest: int) -> CheckpointGone:
@@ -185,6 +262,19 @@ def gone(number: int, oldest: int) -> CheckpointGone:
 def key_group_range(group: int) -> tuple[bytes, bytes]:
     """Return the range of all entries of a key group."""
     return group.to_bytes(2, "big"), (group + 1).to_bytes(2, "big")
+
+
+def _above(layers: list[dict[int, IndexedChanges]], group: int, entry: bytes, reader: Reader) -> bytes | None:
+    """Return the value of an entry after changes, the newest first."""
+    for changes in layers:
+        change = changes.get(group)
+        if change is None:
+            continue
+        if entry in change.by_key:
+            return change.by_key[entry]
+        if change.cleared and any(entry.startswith(prefix) for prefix in change.cleared):
+            return None
+    return reader.get(entry)
 
 
 def _within(change: GroupChanges, start: bytes, end: bytes) -> GroupChanges:

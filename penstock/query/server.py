@@ -32,6 +32,7 @@ from penstock.query.connection import Connection, location
 from penstock.query.errors import QueryError
 from penstock.query.flight_server import CannotServeState, QueryListener, query_token
 from penstock.query.followed_job import Directory, FollowedJob, InDriver, Origin
+from penstock.query.local_replicas import LocalReplicas
 from penstock.query.membership import Membership
 from penstock.query.protocol import Announcement, AnyRequest, Changes, Description, Register, Scan
 from penstock.query.proxy import Proxy
@@ -61,6 +62,7 @@ class StateServer:
         self._id = secrets.token_hex(8)
         self._host = this_host()
         self._jobs: dict[str, FollowedJob] = {}
+        self._replicas = LocalReplicas(settings)
         self.service = QueryService(
             self._jobs,
             SERVER_THREADS.read(settings) or SERVER_THREADS.default,
@@ -106,7 +108,9 @@ class StateServer:
         heartbeat_s: tuple[float, float] = (1.0, 3.0),
     ) -> FollowedJob:
         retained, poll_ms = RETAINED_FOR_QUERIES.read(self._settings), POLL_INTERVAL.read(self._settings)
-        job = FollowedJob(job_id, job_name, origin, retained, poll_ms / 1000, membership, heartbeat_s)
+        job = FollowedJob(
+            job_id, job_name, origin, retained, poll_ms / 1000, membership, heartbeat_s, replicas=self._replicas
+        )
         self._jobs[job_id] = job
         job.start()
         return job
@@ -197,6 +201,7 @@ class StateServer:
             self.proxy.close()
         for job in list(self._jobs.values()):
             job.close()
+        self._replicas.close()
 
     def await_checkpoint(self, job: FollowedJob, number: int, seconds: float = 30.0) -> None:
         """Wait until a job has a readable checkpoint of this number or a later one. Raises QueryError."""

@@ -5,7 +5,7 @@ Values stay encoded: the client knows the types that it wants. TTL hides values 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from operator import itemgetter
 from typing import NamedTuple
@@ -78,6 +78,33 @@ class StoredState:
             f"Queryable state '{self.state.name}' belongs to windows; the key has {len(found)} of them.",
             fix="Pass the window, such as window=(start, end) in milliseconds, or scan the state.",
         )
+
+    def get_many(
+        self, follower: Follower, keys: Sequence[bytes], window: bytes, count: Callable[[int], None]
+    ) -> list[Parts]:
+        """Return what each key has, as `get` does. `count` is called with the size of each answer, and can raise."""
+        found: list[Parts]
+        if not self._direct:
+            found = []
+            for key in keys:
+                parts = self.get(follower, key, window)
+                count(sum(len(map_key) + len(value) for map_key, value in parts))
+                found.append(parts)
+            return found
+        wanted: dict[BlockReplica, list[tuple[int, int, bytes]]] = {}
+        for place, key in enumerate(keys):
+            group = self.group_of(key)
+            replica = follower.replica(self.state.uid, group, self.state.max_parallelism)
+            wanted.setdefault(replica, []).append((place, group, entry_prefix(group, self.ids[0], key)))
+        found = [[] for _ in keys]
+        present = self._present
+        for replica, entries in wanted.items():
+            # A replica on disk is opened once for all keys.
+            stored = replica.get_many(self.number, [(group, entry) for _, group, entry in entries], count)
+            for (place, _, _), data in zip(entries, stored, strict=True):
+                if data is not None:
+                    found[place] = [(b"", data if present is None else present(data))]
+        return found
 
     def _places(self, replica: BlockReplica, group: int, key: bytes) -> Iterator[tuple[Place, Parts]]:
         ranges = [entry_prefix(group, number, key) for number in self.ids]

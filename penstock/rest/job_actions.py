@@ -100,7 +100,7 @@ def _result(service: Service, found: Operation) -> contract.AsynchronousOperatio
         return contract.AsynchronousOperationResult(status=contract.QueueStatus(id="IN_PROGRESS"), operation={})
     result: dict[str, object] = {}
     if found.failure_kind:
-        trace = service.masking.text(f"{found.failure_kind}: {found.failure}")
+        trace = service.masking.text(f"{found.failure_kind}: {found.failure} {found.fix}".rstrip())
         result = {
             "failure-cause": {"class": found.failure_kind, "stack-trace": trace, "serialized-throwable": ""},
         }

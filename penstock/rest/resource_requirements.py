@@ -90,6 +90,6 @@ async def _rescale(service: Service, job: str, wanted: dict[str, int]) -> None:
         await asyncio.sleep(pause)
         pause *= 1.5
     if found.failure_kind == CannotRescale.__name__:
-        raise BadRequest(found.failure)
+        raise BadRequest(found.failure, fix=found.fix)
     if found.failure_kind:
-        raise Conflict(found.failure)
+        raise Conflict(found.failure, fix=found.fix)

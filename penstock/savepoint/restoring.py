@@ -89,12 +89,13 @@ def restore_savepoint(
     token: str,
     settings: RestoreSettings,
     queryable: bool = False,
+    backend: str = "",
 ) -> None:
     """Publish the first manifest of a lineage, built from a savepoint. Does nothing if the lineage has a manifest.
 
     Call before `EpochDriver.recover`, which resumes from it. `sources`: the source uid for each line of Spark's
     offsets in the program's plan. If the driver dies in here, the next one starts over. `queryable`: whether states can
-    be read from outside the job; those of the savepoint can be read at once.
+    be read from outside the job; those of the savepoint can be read at once. `backend`: the state backend of the job.
     """
     if latest(storage) is not None:
         return
@@ -130,6 +131,7 @@ def restore_savepoint(
         blocks={uid: each.all_blocks for uid, each in metadata.operators.items() if uid in uids and each.keyed},
         # The first epoch replaces these names by those that the program declares.
         queryable={name: at for name, at in metadata.queryable.items() if queryable and at.uid in operators},
+        backend=backend,
     )
     publish_as_owner(storage, manifest, begun=True)
 

@@ -15,6 +15,7 @@ from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import Fenced, Manifest, Version
 from penstock.common.error_format import short_form
 from penstock.common.job import JobCancelled, JobStatus, JobSuspended
+from penstock.common.scratch import remove_scratch, scratch_directory
 from penstock.driver.assignment import RecordedFailure, Superseded, Verdict, verdict_on
 from penstock.driver.clock import StepsBack
 from penstock.driver.epoch_statistics import EpochStatistics
@@ -37,7 +38,6 @@ from penstock.spark.job_spec import JobSpec
 from penstock.spark.jvm import jvm_death
 from penstock.spark.open_lineage import OpenLineage
 from penstock.spark.query import EpochQuery
-from penstock.spark.scratch import remove_scratch, scratch_directory
 from penstock.spark.stages import release
 
 _TICK_S = 0.1

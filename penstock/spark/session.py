@@ -23,11 +23,11 @@ from pyspark.sql import SparkSession
 from penstock.common.console import above_status
 from penstock.common.masking import masked_setting
 from penstock.common.options.program import DEFAULT_MASTER
+from penstock.common.scratch import scratch_directory
 from penstock.common.spark_submit import started_by_spark_submit
 from penstock.errors import PenstockError
 from penstock.spark.jvm import end_quietly
 from penstock.spark.lost import brief
-from penstock.spark.scratch import scratch_directory
 from penstock.spark.start_checks import check_before_start
 
 _NOISE = (

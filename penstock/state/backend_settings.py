@@ -38,8 +38,18 @@ def backend_settings(config: Configuration) -> tuple[Backend, bool]:
             f"{STATE_BACKEND.key} is {given}, but {CHECKPOINTS_DIRECTORY.key} is not set.",
             fix=f"Set {CHECKPOINTS_DIRECTORY.key} to a directory, e.g. file:///var/checkpoints.",
         )
+    backend = local_backend(name, config)
+    try:
+        factory_of(backend)
+    except BadBackend as error:
+        raise BadSetting(error.problem, fix=error.fix) from error
+    return backend, bool(directory) and not in_driver
+
+
+def local_backend(name: str, config: Configuration) -> Backend:
+    """Return the description of a backend with the directories and options of these settings."""
     given_directories = _directories(config)
-    backend = Backend(
+    return Backend(
         name=name,
         directories=given_directories or [default_directory()],
         allocation=Allocation[config.get(ALLOCATION)],
@@ -47,11 +57,6 @@ def backend_settings(config: Configuration) -> tuple[Backend, bool]:
         transfer_threads=config.get(TRANSFER_THREADS),
         private=not given_directories,
     )
-    try:
-        factory_of(backend)
-    except BadBackend as error:
-        raise BadSetting(error.problem, fix=error.fix) from error
-    return backend, bool(directory) and not in_driver
 
 
 def backend_name(given: str) -> tuple[str, bool]:

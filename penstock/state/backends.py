@@ -32,6 +32,7 @@ from penstock.common.private_directory import NotPrivate, can_be_replaced, opene
 from penstock.errors import PenstockError
 from penstock.state.engines.base import Engine
 from penstock.state.engines.lmdb import LmdbEngine
+from penstock.state.engines.lmdb_environment import forget
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.engines.rocksdb import RocksDbEngine
 from penstock.state.engines.rocksdb_database import RocksDbOptions
@@ -126,6 +127,11 @@ class LmdbFactory(EngineFactory):
 
     def open(self, directory: str) -> Engine:
         return LmdbEngine(directory)
+
+    def drop(self, directory: str) -> None:
+        # An open file would keep its space on the disk.
+        forget(directory)
+        super().drop(directory)
 
 
 class RocksDbFactory(EngineFactory):

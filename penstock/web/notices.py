@@ -20,7 +20,7 @@ def in_progress(name: str) -> Any:
 def ended(masking: Masking, name: str, found: Operation) -> None:
     """Show how an operation ended."""
     if found.failure_kind:
-        text = masking.text(f"{found.failure_kind}: {found.failure}")
+        text = masking.text(f"{found.failure_kind}: {found.failure}" + (f" Next: {found.fix}" if found.fix else ""))
         ui.notify(f"{name} failed. {text}", type="negative", timeout=0, close_button="Close", multi_line=True)
         return
     where = f" It is in {found.savepoint}" if found.savepoint else ""

@@ -69,6 +69,7 @@ def test_a_failure_is_the_result_of_the_operation(error: Exception, kind: str, t
     operations.trigger("a", work)
     failed = completed(operations, "a")
     assert (failed.failure_kind, failed.failure) == (kind, text)
+    assert failed.fix == getattr(error, "fix", "")
 
 
 def test_an_unknown_id_is_refused() -> None:

@@ -1,13 +1,29 @@
 """Fixtures of jobs with state servers."""
 
 import pytest
+import query_jobs
 from query_jobs import Job, free_ports
 
 from penstock.query.client import QueryableStateClient
 from penstock.query.flight_server import query_token
+from penstock.query.local_replicas import LocalReplicas
 from penstock.query.server import StateServer
 
 PATIENCE_S = 60.0
+
+ON_DISK = ["filesystem", "rocksdb"]
+
+
+@pytest.fixture(scope="module", params=["memory", *(pytest.param(each, marks=pytest.mark.long) for each in ON_DISK)])
+def server_backend(request, tmp_path_factory):
+    """Every backend in turn: `query_jobs.new_follower` keeps its replicas there."""
+    directory = tmp_path_factory.mktemp("replicas")
+    settings = {"queryable-state.server.state-backend": request.param, "state.backend.local-dir": str(directory)}
+    query_jobs.replicas = LocalReplicas(settings)
+    yield request.param
+    query_jobs.replicas.close()
+    query_jobs.replicas = None
+    assert not list(directory.iterdir())
 
 
 @pytest.fixture
@@ -38,6 +54,7 @@ def settings(tmp_path):
         "queryable-state.auth.token-file": str(tmp_path / "token"),
         "queryable-state.poll-interval": "2 ms",
         "queryable-state.heartbeat.interval": "50 ms",
+        "state.backend.local-dir": str(tmp_path / "replicas"),
     }
     assert query_token(made)
     return made

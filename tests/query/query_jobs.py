@@ -10,6 +10,7 @@ from penstock.common.configuration import Configuration
 from penstock.common.typeinfo import Types
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction
+from penstock.query.follower import Follower
 from penstock.query.protocol import Announcement
 from penstock.state.descriptors import (
     AggregatingStateDescriptor,
@@ -109,6 +110,15 @@ def every_kind(
 def free_ports(count):
     """Return different ports that nothing listens on. No process gets them by asking the kernel for any free port."""
     return [free_port() for _ in range(count)]
+
+
+replicas = None
+"""Makes the replicas of `new_follower`; see the fixture `server_backend`."""
+
+
+def new_follower(*arguments, **options):
+    """Return a follower with its replicas in the backend of `server_backend`, if a test uses it."""
+    return Follower(*arguments, **({} if replicas is None else {"make_replica": replicas.replica}), **options)
 
 
 class Job:

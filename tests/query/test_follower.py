@@ -1,7 +1,7 @@
 """Replicas that follow the checkpoints of a job, compared with the job's own committed state at each of them."""
 
 import pytest
-from query_jobs import environment, every_kind
+from query_jobs import environment, every_kind, new_follower
 
 from penstock.checkpoint.manifest import load, manifest_name
 from penstock.checkpoint.pins import Pin, PinLimits, ServerPins
@@ -10,7 +10,6 @@ from penstock.datastream.functions import KeyedProcessFunction
 from penstock.driver.epoch_settings import Settings
 from penstock.query.division import ALL_BLOCKS
 from penstock.query.errors import CheckpointGone, CheckpointNotReached, NotServed
-from penstock.query.follower import Follower
 from penstock.query.reads import Reads
 from penstock.state.descriptors import ValueStateDescriptor
 from penstock.state.entries import entry_prefix, state_id
@@ -20,6 +19,8 @@ from penstock.state.local_storage import LocalStorage
 from penstock.state.serializers import serializer_for
 from penstock.tables.checkpoint import Checkpoint
 from penstock.testing import JobHarness
+
+pytestmark = pytest.mark.usefixtures("server_backend")
 
 GROUPS = 32
 decode = serializer_for(Types.LONG()).decode
@@ -59,7 +60,7 @@ def encoded(state):
 
 def test_each_retained_checkpoint_shows_what_the_job_committed_in_it():
     with every_kind() as job:
-        follower = Follower(job.storage, retained=5)
+        follower = new_follower(job.storage, retained=5)
         oracle = {}
         for epoch in range(30):
             job.push(*((f"k{(epoch * 7 + i) % 23}", epoch * 10 + i if i else -1) for i in range(8))).epoch()
@@ -77,7 +78,7 @@ def test_each_retained_checkpoint_shows_what_the_job_committed_in_it():
 
 def test_a_follower_that_fell_behind_catches_up_through_every_checkpoint():
     with every_kind() as job:
-        follower = Follower(job.storage, retained=50)
+        follower = new_follower(job.storage, retained=50)
         oracle = {}
         job.push(("a", 1)).epoch()
         follower.poll()
@@ -92,7 +93,7 @@ def test_a_follower_that_fell_behind_catches_up_through_every_checkpoint():
 def test_a_follower_is_rebuilt_if_the_checkpoints_in_between_are_gone():
     clock = Clock()
     with every_kind(settings=Settings(base_bytes=1, asynchronous=False)) as job:
-        follower = Follower(job.storage, clock=clock)
+        follower = new_follower(job.storage, clock=clock)
         job.push(("k0", 1)).epoch()
         follower.poll()
         for name in job.storage.list("pins/"):
@@ -110,7 +111,7 @@ def test_a_follower_is_rebuilt_if_the_checkpoints_in_between_are_gone():
 def test_a_pin_keeps_the_checkpoints_after_it_for_a_follower_that_fell_behind():
     clock = Clock()
     with every_kind(settings=Settings(base_bytes=1, asynchronous=False)) as job:
-        follower = Follower(job.storage, clock=clock)
+        follower = new_follower(job.storage, clock=clock)
         job.push(("a", 1)).epoch()
         follower.poll()
         for epoch in range(120):
@@ -175,7 +176,7 @@ def test_a_manifest_that_a_former_driver_publishes_again_is_never_read(tmp_path)
             job.push(("a", epoch)).epoch()
         assert not job.storage.exists(manifest_name(1))
         clock = Clock()
-        follower = Follower(job.storage, clock=clock)
+        follower = new_follower(job.storage, clock=clock)
         follower.poll()
         # The number is free again, and a driver that slept takes it.
         job.storage.publish(manifest_name(1), first)
@@ -196,7 +197,7 @@ def test_the_first_manifest_of_a_removed_lineage_is_not_taken_for_a_checkpoint()
     with every_kind() as job:
         job.push(("a", 1)).epoch()
         job.storage.delete("begun")
-        follower = Follower(job.storage)
+        follower = new_follower(job.storage)
         assert not follower.poll()
         with pytest.raises(NotServed, match="no completed checkpoint"):
             follower.at()
@@ -205,7 +206,7 @@ def test_the_first_manifest_of_a_removed_lineage_is_not_taken_for_a_checkpoint()
 def test_an_epoch_that_crashes_before_its_manifest_is_not_visible():
     with every_kind() as job:
         job.push(("a", 1)).epoch()
-        follower = Follower(job.storage)
+        follower = new_follower(job.storage)
         follower.poll()
         job.crash_at("driver.collected")
         job.push(("a", 2)).epoch()
@@ -218,7 +219,7 @@ def test_an_epoch_that_crashes_before_its_manifest_is_not_visible():
 
 def test_rescales_and_restarts_at_another_parallelism_change_nothing_for_a_follower():
     with every_kind(parallelism=1) as job:
-        follower = Follower(job.storage)
+        follower = new_follower(job.storage)
         for epoch, parallelism in enumerate([3, 16, 5, 2]):
             job.push(*((f"k{i}", epoch + i) for i in range(50))).epoch()
             job.rescale(parallelism)
@@ -231,7 +232,7 @@ def test_rescales_and_restarts_at_another_parallelism_change_nothing_for_a_follo
 def test_a_server_has_the_key_groups_of_its_blocks_only():
     with every_kind() as job:
         job.push(*((f"k{i}", i) for i in range(200))).epoch()
-        followers = [Follower(job.storage, blocks=frozenset(range(first, 16, 3))) for first in range(3)]
+        followers = [new_follower(job.storage, blocks=frozenset(range(first, 16, 3))) for first in range(3)]
         served = []
         for follower in followers:
             follower.poll()
@@ -244,7 +245,7 @@ def test_a_server_has_the_key_groups_of_its_blocks_only():
 
 def test_a_held_checkpoint_stays_readable():
     with every_kind() as job:
-        follower = Follower(job.storage, retained=1)
+        follower = new_follower(job.storage, retained=1)
         job.push(("a", 1)).epoch()
         follower.poll()
         with follower.hold(1):
@@ -260,7 +261,7 @@ def test_a_held_checkpoint_stays_readable():
 def test_a_checkpoint_that_is_not_reached_fails_at_once_or_at_the_deadline():
     clock = Clock()
     with every_kind() as job:
-        follower = Follower(job.storage, clock=clock)
+        follower = new_follower(job.storage, clock=clock)
         job.push(("a", 1)).epoch()
         follower.poll()
         assert follower.at(at_least=1).version.id == 1
@@ -272,7 +273,7 @@ def test_a_checkpoint_that_is_not_reached_fails_at_once_or_at_the_deadline():
 
 def test_a_follower_notices_the_end_of_the_job():
     with every_kind() as job:
-        follower = Follower(job.storage)
+        follower = new_follower(job.storage)
         job.push(("a", 1)).end()
         follower.poll()
         assert follower.ended
@@ -284,7 +285,7 @@ def test_a_follower_notices_the_end_of_the_job():
 def test_a_follower_goes_on_when_a_directory_that_was_gone_is_back():
     clock = Clock()
     with every_kind() as job:
-        follower = Follower(job.storage, clock=clock)
+        follower = new_follower(job.storage, clock=clock)
         job.push(("a", 1)).epoch()
         follower.poll()
         body = job.storage.read(manifest_name(1))
@@ -302,7 +303,7 @@ def test_a_follower_goes_on_when_a_directory_that_was_gone_is_back():
 def test_a_pin_moves_on_while_its_server_lives():
     clock = Clock()
     with every_kind() as job:
-        follower = Follower(job.storage, clock=clock)
+        follower = new_follower(job.storage, clock=clock)
         job.push(("a", 1)).epoch()
         follower.poll()
         follower.renew_pin()
@@ -316,7 +317,7 @@ def test_a_pin_moves_on_while_its_server_lives():
 
 def test_a_follower_that_closes_removes_its_pin():
     with every_kind() as job:
-        follower = Follower(job.storage)
+        follower = new_follower(job.storage)
         job.push(("a", 1)).epoch()
         follower.poll()
         assert len(job.storage.list("pins/")) == 1
@@ -326,7 +327,7 @@ def test_a_follower_that_closes_removes_its_pin():
 
 def test_a_block_that_is_added_shows_the_checkpoints_that_are_readable_already():
     with every_kind() as job:
-        follower = Follower(job.storage, retained=5, blocks=frozenset(range(8)))
+        follower = new_follower(job.storage, retained=5, blocks=frozenset(range(8)))
         oracle = {}
         for epoch in range(9):
             job.push(*((f"k{(epoch * 7 + i) % 40}", epoch * 10 + i if i else -1) for i in range(12))).epoch()
@@ -346,7 +347,7 @@ def test_a_block_that_is_added_shows_the_checkpoints_that_are_readable_already()
 
 def test_a_block_shows_no_checkpoint_whose_files_are_gone():
     with every_kind(settings=Settings(base_bytes=1, asynchronous=False)) as job:
-        follower = Follower(job.storage, retained=1000, blocks=frozenset(range(8)))
+        follower = new_follower(job.storage, retained=1000, blocks=frozenset(range(8)))
         job.push(("k0", 1)).epoch()
         follower.poll()
         for epoch in range(120):
@@ -369,7 +370,7 @@ def test_a_block_shows_no_checkpoint_whose_files_are_gone():
 
 def test_a_block_that_is_given_up_is_not_read_any_more_except_by_a_read_that_has_begun():
     with every_kind() as job:
-        follower = Follower(job.storage)
+        follower = new_follower(job.storage)
         job.push(*((f"k{i}", i) for i in range(200))).epoch()
         follower.poll()
         begun = follower.runs("kinds")
@@ -404,7 +405,7 @@ def test_an_operator_that_was_not_queryable_for_a_while_is_read_with_what_it_cha
         return JobHarness(keyed.process(Last(shown)).uid("last"), backend="filesystem", storage=storage)
 
     with version(shown=True) as first:
-        follower, growing = Follower(first.storage, retained=10), Follower(first.storage, 10, frozenset({0}))
+        follower, growing = new_follower(first.storage, retained=10), new_follower(first.storage, 10, frozenset({0}))
         first.push(("a", 1), ("b", 1)).epoch()
         assert follower.poll()
         assert growing.poll()

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from query_jobs import every_kind
@@ -122,11 +123,13 @@ def test_the_command_serves_a_job_from_its_directory(job, settings, client, as_j
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         await_value(client, "job", 3)
-        process.send_signal(signal.SIGINT)
+        # Ctrl-C, and what a supervisor sends.
+        process.send_signal(signal.SIGTERM if as_json else signal.SIGINT)
         printed, _ = process.communicate(timeout=120)
         if as_json:
             found = json.loads(printed)
             assert found["directory"] == job.root.where
+            assert list(Path(settings["state.backend.local-dir"]).iterdir()) == []
             assert found["address"].startswith("grpc://127.0.0.1:")
         else:
             first, last = printed.splitlines()

@@ -5,13 +5,12 @@ from datetime import date
 from uuid import UUID
 
 import pytest
-from query_jobs import environment
+from query_jobs import environment, new_follower
 
 from penstock.common.time import Time
 from penstock.common.typeinfo import Types
 from penstock.datastream.functions import KeyedProcessFunction
 from penstock.query.errors import UnknownKey
-from penstock.query.follower import Follower
 from penstock.query.map_ranges import Bounds, map_page
 from penstock.query.reads import MapRange, Reads
 from penstock.query.values import Values
@@ -117,7 +116,7 @@ def job_with(ttl=None):
 
 class Pages:
     def __init__(self, job, retained=10):
-        self.follower = Follower(job.storage, retained=retained)
+        self.follower = new_follower(job.storage, retained=retained)
         self.reads = Reads(self.follower)
 
     def page(self, key="a", number=None, limit=None, cursor=None, **bounds):

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 
 import pytest
-from query_jobs import descriptors, environment, every_kind
+from query_jobs import descriptors, environment, every_kind, new_follower
 
 from penstock.common.time import Time
 from penstock.common.typeinfo import Types
@@ -24,7 +24,6 @@ from penstock.query.errors import (
     WrongKeyType,
     WrongKind,
 )
-from penstock.query.follower import Follower
 from penstock.query.reads import MapRange, Reads
 from penstock.query.replica import BlockReplica
 from penstock.query.values import DescribedValues, PickledValue, Values
@@ -38,6 +37,8 @@ from penstock.state.keys import decode_key, encode_key
 from penstock.state.ttl_config import StateTtlConfig
 from penstock.tables.windows import name_of
 from penstock.testing import JobHarness
+
+pytestmark = pytest.mark.usefixtures("server_backend")
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ class Reader:
     """Reads the state of a job in this process, decoded."""
 
     def __init__(self, job, **options):
-        self.follower = Follower(job.storage, **options)
+        self.follower = new_follower(job.storage, **options)
         self.reads = Reads(self.follower)
 
     def poll(self):
@@ -132,7 +133,7 @@ def records(rng):
 
 
 @pytest.fixture(scope="module")
-def run():
+def run(server_backend):
     """Return a reader with 40 readable checkpoints, and the state that the job committed in each."""
     rng = random.Random(5)
     with every_kind(parallelism=3) as job:

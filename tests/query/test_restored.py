@@ -52,6 +52,7 @@ def test_a_restored_job_is_readable_before_its_first_epoch(savepoint, tmp_path):
     with restored(savepoint, tmp_path / "restored") as job:
         manifest, _ = latest(job.storage)
         assert manifest.id == 1
+        assert manifest.backend == "filesystem"
         assert read(job.storage, "the value", "ann") == 3
         assert read(job.storage, "the list", "bob") == [1]
         job.push(("ann", 9)).epoch()

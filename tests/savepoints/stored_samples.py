@@ -61,6 +61,7 @@ MANIFEST = Manifest(
     rescaled={"count": (2, 4)},
     blocks={"count": Blocks(max_parallelism=128, count=16)},
     queryable={"counts": StateAddress(uid="count", state="n")},
+    backend="rocksdb",
 )
 
 METADATA = Metadata(

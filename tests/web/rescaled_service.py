@@ -2,7 +2,8 @@
 
     python rescaled_service.py <folder> <slots>
 
-prints the login link, then runs an epoch for each line of standard input and prints the number of its checkpoint.
+prints the login link. For each line of standard input, it then takes the number in it as the slots, if there is one,
+runs an epoch if there are enough, and prints the number of the last checkpoint.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -22,9 +22,10 @@ from fake_gateway import JOB, FakeGateway  # noqa: E402
 from page_service import Count  # noqa: E402
 
 from penstock.datastream import StreamExecutionEnvironment  # noqa: E402
-from penstock.driver.control_messages import Operable, Rescale  # noqa: E402
-from penstock.driver.job_snapshot import JobSnapshot, Operation, SlotsSnapshot  # noqa: E402
-from penstock.errors import PenstockError  # noqa: E402
+from penstock.driver.control_messages import Done, Operable, Rescale  # noqa: E402
+from penstock.driver.job_snapshot import JobSnapshot, Operation  # noqa: E402
+from penstock.driver.operations import Operations  # noqa: E402
+from penstock.driver.slots import Slots, SlotSettings  # noqa: E402
 from penstock.rest.assembly import rest_server  # noqa: E402
 from penstock.rest.token_file import service_token  # noqa: E402
 from penstock.state.local_storage import LocalStorage  # noqa: E402
@@ -43,42 +44,44 @@ class RescaledJob(FakeGateway):
         env = StreamExecutionEnvironment.get_execution_environment()
         words = env.from_collection([]).name("words").uid("words").key_by(lambda word: word)
         counts = words.process(Count()).name("count").uid("count")
-        self._slots = slots
+        self.slots = slots
         self._lock = threading.Lock()
+        self._asked = Operations(kept_s=60)
         storage = LocalStorage(folder / "checkpoints")
         self._job = JobHarness(counts, parallelism=2, max_parallelism=128, backend="filesystem", storage=storage)
+        driver = self._job._driver
+        driver.slots = self._slots = Slots(
+            "counts", lambda: driver.graph, lambda: self.slots, SlotSettings(wait=True), pause=lambda: False
+        )
         self.epoch()
 
     def epoch(self) -> int:
         """Run an epoch if there are slots, and return the last checkpoint."""
         with self._lock:
-            if not self._now().slots.waits:
+            if self._slots.await_enough():
                 self._job.push(*WORDS).epoch()
             return self._job.checkpoint
-
-    def _now(self) -> JobSnapshot:
-        now = self._job.snapshot()
-        needed = now.slots.needed
-        slots = SlotsSnapshot(needed=needed, available=self._slots, waits=needed > self._slots)
-        return msgspec.structs.replace(now, id=JOB, name="counts", slots=slots)
 
     def jobs(self) -> list[JobSnapshot]:
         return [self.job(JOB)]
 
     def job(self, job_id: str) -> JobSnapshot:
         with self._lock:
-            return self._now()
+            return msgspec.structs.replace(self._job.snapshot(), id=JOB, name="counts")
 
     async def trigger(self, job_id: str, request: Operable, trigger_id: str = "") -> str:
         assert isinstance(request, Rescale)
-        done: dict[str, Any] = {}
-        try:
+
+        def rescale() -> Done:
             with self._lock:
                 self._job.rescale(request.parallelism)
-        except PenstockError as error:
-            done = {"failure_kind": type(error).__name__, "failure": str(error)}
-        self.operations[job_id, trigger_id] = Operation(trigger_id=trigger_id, done=True, **done)
-        return trigger_id
+                self._slots.await_enough()
+            return Done()
+
+        return self._asked.trigger(trigger_id, rescale).trigger_id
+
+    async def operation(self, job_id: str, trigger_id: str) -> Operation:
+        return self._asked.poll(trigger_id)
 
 
 def main() -> None:
@@ -93,7 +96,8 @@ def main() -> None:
     server = rest_server(gateway, settings, folder, add_page)
     server.start()
     print(login_url(server.address, service_token(settings)), flush=True)
-    for _ in sys.stdin:
+    for line in sys.stdin:
+        gateway.slots = int(line.strip() or gateway.slots)
         print(gateway.epoch(), flush=True)
     server.stop()
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.common.options.definition import option
-from penstock.common.setting_types import Length, Ports, Size, Text, Truth, Whole
+from penstock.common.options.definition import option, optional
+from penstock.common.options.state import BACKEND_ALIASES
+from penstock.common.setting_types import Class, Length, Ports, Size, Text, Truth, Whole
 
 QUERYABLE_STATE = option(
     "queryable-state.enable",
@@ -43,6 +44,14 @@ SERVER_PORTS = option(
     "9067-9068,9070-9166",
     "Ports for state servers, of which each takes the first free one.",
     aliases=("query.server.ports",),
+)
+SERVER_BACKEND = optional(
+    "queryable-state.server.state-backend",
+    Class("memory", "hashmap", "filesystem", "rocksdb", also=BACKEND_ALIASES),
+    "the backend of the job, as its checkpoints record it",
+    "Where a state server keeps the state that it serves: `memory`, `hashmap` (the same), or on local disk with "
+    "`filesystem`, `rocksdb` or `package.module:Factory`. Those on disk use a directory below "
+    "`state.backend.local-dir`, and the other `state.backend` settings.",
 )
 QUERY_ADDRESS = option(
     "queryable-state.bind-address", Text(), "127.0.0.1", "Address that the proxy and state servers listen on."

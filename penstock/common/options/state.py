@@ -10,6 +10,8 @@ BACKEND_OPTIONS = "state.backend."
 CUSTOM_BACKEND_OPTIONS = f"{BACKEND_OPTIONS}custom."
 """Settings with this prefix are passed to a user-defined backend."""
 
+BACKEND_ALIASES = {"jobmanager": "memory", "heap": "hashmap", "fs": "filesystem", "forst": "rocksdb"}
+
 STATE_BACKEND = optional(
     "state.backend",
     Class(
@@ -17,7 +19,7 @@ STATE_BACKEND = optional(
         "hashmap",
         "filesystem",
         "rocksdb",
-        also={"jobmanager": "memory", "heap": "hashmap", "fs": "filesystem", "forst": "rocksdb"},
+        also=BACKEND_ALIASES,
     ),
     "memory if checkpoints are enabled without a checkpoint directory, else filesystem",
     "`memory`, `hashmap` (memory with checkpoints in files), `filesystem`, `rocksdb` or `package.module:Factory`.",

@@ -19,7 +19,7 @@ import lmdb
 from xxhash import xxh32_digest
 
 from penstock.state.engines.base import Engine, EngineError, Reader
-from penstock.state.engines.lmdb_environment import MAP_SIZE, UNUSABLE, LmdbEnvironment, discard, pinned
+from penstock.state.engines.lmdb_environment import MAP_SIZE, UNUSABLE, LmdbEnvironment, close_unused, discard, pinned
 from penstock.state.files import GroupChanges
 
 __all__ = ["LmdbEngine"]
@@ -85,7 +85,11 @@ class LmdbEngine(Engine):
             txn.put(_POSITION, _sealed(_POSITION, position), db=environment.meta)
             return True
 
-        return self._write(work, False)
+        applied = self._write(work, False)
+        if expect is None:
+            # LMDB keeps the memory of the largest transaction, which was the complete replica, until it is closed.
+            close_unused(self._directory)
+        return applied
 
     def reset(self) -> None:
         def work(environment: LmdbEnvironment, txn: lmdb.Transaction[bytes]) -> None:

@@ -20,7 +20,7 @@ from penstock.state.engines.base import EngineError
 from penstock.state.engines.boot import boot_id, pid_namespace
 from penstock.state.engines.lmdb_witness import Marker, Stamp, is_read
 
-__all__ = ["MAP_SIZE", "UNUSABLE", "LmdbEnvironment", "discard", "pinned"]
+__all__ = ["MAP_SIZE", "UNUSABLE", "LmdbEnvironment", "close_unused", "discard", "forget", "pinned"]
 
 T = TypeVar("T")
 
@@ -280,6 +280,25 @@ def pinned(directory: str, map_size: int) -> Iterator[LmdbEnvironment]:
                 environment.pins -= 1
                 if environment.retired and not environment.pins:
                     environment.close()
+
+
+def forget(directory: str) -> None:
+    """Close a replica that this process has open. Users that have it pinned can finish."""
+    with _open.lock:
+        environment = _open.environments.pop(directory, None)
+        if environment is not None:
+            environment.retired = True
+            if not environment.pins:
+                environment.close()
+
+
+def close_unused(directory: str) -> None:
+    """Close a replica of this process that nothing uses at this moment. The next use opens it."""
+    with _open.lock:
+        environment = _open.environments.get(directory)
+        if environment is not None and not environment.pins:
+            del _open.environments[directory]
+            environment.close()
 
 
 def discard(environment: LmdbEnvironment) -> None:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark import scratch
-from penstock.spark.scratch import remove_scratch, scratch_directory
+from penstock.common import scratch
+from penstock.common.scratch import remove_scratch, scratch_directory
 
 DRIVER = """
 import sys, tempfile
 tempfile.tempdir = sys.argv[1]
-from penstock.spark.scratch import scratch_directory
+from penstock.common.scratch import scratch_directory
 print(scratch_directory(), flush=True)
 sys.stdin.read()
 """
@@ -101,7 +101,7 @@ def test_a_directory_swept_before_it_is_locked_is_created_again(
     def slow(file: int, how: int) -> None:
         if how == fcntl.LOCK_EX and not swept:
             swept.extend(temporary.iterdir())
-            scratch._sweep()
+            scratch._sweep(str(temporary))
         lock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", slow)
@@ -123,9 +123,9 @@ def test_directories_of_other_users_and_links_are_left_alone(temporary: Path, mo
     user = os.getuid()
     with monkeypatch.context() as patched:
         patched.setattr(os, "getuid", lambda: user + 1)
-        scratch._sweep()
+        scratch._sweep(str(temporary))
         assert other.exists()
-    scratch._sweep()
+    scratch._sweep(str(temporary))
     assert not other.exists()
     assert (elsewhere / "lock").exists()
 

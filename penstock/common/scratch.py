@@ -1,7 +1,7 @@
-"""Scratch directories of one driver process, for data that can be rebuilt. Drivers sweep those of killed drivers.
+"""Scratch directories of one process, for data that can be rebuilt. Processes sweep those of killed processes.
 
-A driver holds a lock on a file in its directory while it lives. Process IDs would not work: a driver in another
-container that shares the temporary directory has a different PID namespace.
+A process holds a lock on a file in its directory while it lives. Process IDs would not work: a process in another
+container that shares the parent directory has a different PID namespace.
 """
 
 from __future__ import annotations
@@ -22,11 +22,16 @@ _held: dict[Path, int] = {}
 """This process's directories and their locks."""
 
 
-def scratch_directory() -> Path:
-    """Create a directory. `remove_scratch`, the end of this process, or a later driver after a kill removes it."""
-    _sweep()
+def scratch_directory(parent: str | None = None, prefix: str = _PREFIX) -> Path:
+    """Create a directory for this user alone, below the temporary directory by default.
+
+    `remove_scratch` removes it, or the end of this process, or after a kill the next process that creates a directory
+    with this parent and prefix.
+    """
+    parent = tempfile.gettempdir() if parent is None else parent
+    _sweep(parent, prefix)
     while True:
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         try:
             lock = hold(path / _LOCK)
         except FileNotFoundError:
@@ -34,10 +39,15 @@ def scratch_directory() -> Path:
         except OSError:
             # The file system has no locks. A sweep ignores a directory without a lock file.
             lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        # Another driver's sweep might remove it before it is locked.
+        # The sweep of another process might remove it before it is locked.
         if lock is not None:
             _held[path] = lock
             return path
+
+
+def is_scratch(path: Path) -> bool:
+    """Return whether this directory of this process still exists. A cleaner of temporary files can remove it."""
+    return path in _held and (path / _LOCK).exists()
 
 
 def remove_scratch(path: Path) -> None:
@@ -48,9 +58,9 @@ def remove_scratch(path: Path) -> None:
         os.close(lock)
 
 
-def _sweep() -> None:
-    """Remove the directories of this user's dead drivers. A directory without a lock file is still being created."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+def _sweep(parent: str, prefix: str = _PREFIX) -> None:
+    """Remove the directories of this user's dead processes. A directory without a lock file is still being created."""
+    for path in Path(parent).glob(f"{prefix}*"):
         lock = path / _LOCK
         with suppress(OSError):
             if path.lstat().st_uid == os.getuid() and lock.is_file() and not is_held(lock):
