@@ -39,8 +39,8 @@ def main() -> int:
     parser.add_argument(
         "--backend",
         choices=("memory", "filesystem", "rocksdb"),
-        default="memory",
-        help="where the state server keeps the state; the limits are for memory",
+        default="filesystem",
+        help="where the state server keeps the state; the default is that of jobs with a checkpoint directory",
     )
     chosen = parser.parse_args()
     keys = int(1_000_000 * chosen.scale)
