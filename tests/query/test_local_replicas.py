@@ -19,7 +19,7 @@ from penstock.query.errors import NotServed, UnknownJob, Unreachable
 from penstock.query.followed_job import Directory, FollowedJob
 from penstock.query.follower import Follower
 from penstock.query.launching import Launch, LaunchedServer
-from penstock.query.local_replicas import LocalReplicas, NoLocalReplicas
+from penstock.query.local_replicas import _COLLECTED, LocalReplicas, NoLocalReplicas
 from penstock.query.reads import Reads
 from penstock.state.backends import EngineFactory
 from penstock.state.descriptors import ValueStateDescriptor
@@ -296,7 +296,7 @@ def fill_the_disk(backend, directory):
         follower.poll()
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         refused = []
-        for number in range(1, 12):
+        for number in range(1, _COLLECTED + 4):
             run(job, add=number)
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
             try:
@@ -309,10 +309,10 @@ def fill_the_disk(backend, directory):
             assert all_values(follower) == expected(job)
         assert refused
         assert all("state.backend.local-dir" in text for text in refused)
-        run(job, add=12)
+        run(job, add=_COLLECTED + 4)
         follower.poll()
         assert follower.rebuilt == 1
-        assert all(len(replica._layers) < 8 for replica in follower.runs("kinds"))
+        assert all(len(replica._layers) < _COLLECTED for replica in follower.runs("kinds"))
         assert all_values(follower) == expected(job)
         replicas.close()
 
@@ -395,7 +395,7 @@ MEASURED = """
 import gc, sys
 from pathlib import Path
 from penstock.query.follower import Follower
-from penstock.query.local_replicas import LocalReplicas
+from penstock.query.local_replicas import _COLLECTED, LocalReplicas
 from penstock.query.reads import Reads
 from penstock.state.local_storage import LocalStorage
 
