@@ -395,7 +395,7 @@ MEASURED = """
 import gc, sys
 from pathlib import Path
 from penstock.query.follower import Follower
-from penstock.query.local_replicas import _COLLECTED, LocalReplicas
+from penstock.query.local_replicas import LocalReplicas
 from penstock.query.reads import Reads
 from penstock.state.local_storage import LocalStorage
 
