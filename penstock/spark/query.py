@@ -52,9 +52,10 @@ class EpochQuery:
             query.stop()
 
     def drain(self) -> None:
-        """Stop once the bounded sources are read completely."""
+        """Stop once the bounded sources are read completely. Raises the failure of a batch."""
         if any(node.source.bounded for _, node in self._source_nodes()):
-            self._query.processAllAvailable()
+            with _failures_in_words():
+                self._query.processAllAvailable()
         self._query.stop()
 
     def input_is_over(self, lineage: OpenLineage) -> bool:
