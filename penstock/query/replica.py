@@ -108,6 +108,7 @@ class BlockReplica:
                 f"Something else changed the replica of key groups {self.groups.start} to {self.groups.stop - 1} of "
                 f"operator '{self._uid}' while the state server built it. It is built again."
             )
+        self._engine.trim()
         self._position = position
         self._oldest = version.id
         self._layers = []

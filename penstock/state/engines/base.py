@@ -118,6 +118,9 @@ class Engine(ABC):
     def release(self) -> None:
         """End the use of this replica by a task, and release whatever other processes would wait for."""
 
+    def trim(self) -> None:
+        """Free the memory that a large apply has left behind. Only for replicas that no other process writes."""
+
     @abstractmethod
     def size_bytes(self) -> int:
         """Return the approximate size of the replica in memory or on disk."""

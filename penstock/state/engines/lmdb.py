@@ -85,11 +85,12 @@ class LmdbEngine(Engine):
             txn.put(_POSITION, _sealed(_POSITION, position), db=environment.meta)
             return True
 
-        applied = self._write(work, False)
-        if expect is None:
-            # LMDB keeps the memory of the largest transaction, which was the complete replica, until it is closed.
-            close_unused(self._directory)
-        return applied
+        return self._write(work, False)
+
+    def trim(self) -> None:
+        # LMDB keeps the memory of the largest transaction until it is closed. The next use opens it again, and waits
+        # for a process that writes.
+        close_unused(self._directory)
 
     def reset(self) -> None:
         def work(environment: LmdbEnvironment, txn: lmdb.Transaction[bytes]) -> None:
