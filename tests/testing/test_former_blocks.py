@@ -47,7 +47,10 @@ def output_before(most: int) -> list[Any]:
 
 @params
 @pytest.mark.parametrize("kind", ["checkpoint", "savepoint"])
-@pytest.mark.parametrize(("parallelism", "rescaled"), [(64, 1), (1, 64), (3, 64), (13, 50)])
+@pytest.mark.parametrize(
+    ("parallelism", "rescaled"),
+    [(13, 50), *(pytest.param(*each, marks=pytest.mark.long) for each in [(64, 1), (1, 64), (3, 64)])],
+)
 def test_state_of_the_former_blocks_is_complete_at_any_parallelism(
     recorded: Path, kind: str, most: int, parallelism: int, rescaled: int
 ) -> None:
